@@ -72,7 +72,8 @@ nb::object dlpack(const BatchMemoryHandle& self, const std::vector<int64_t>& sha
                      .deleter = &delete_tensor};
   PyObject* const capsule = PyCapsule_New(&tensor->managed, kCapsuleName, &delete_capsule);
   if (capsule == nullptr) throw nb::python_error();
-  static_cast<void>(tensor.release());
+  // It is the capsule's from here on, and then of who takes the tensor out.
+  [[maybe_unused]] const Tensor* const given = tensor.release();
   return nb::steal(capsule);
 }
 

@@ -172,5 +172,5 @@ def test_what_latest_says_of_nothing_cannot_be_loaded(tmp_path: Path) -> None:
     newest = headrace.checkpoint.latest(tmp_path)
     assert newest is None
     for use in (headrace.checkpoint.load, headrace.checkpoint.open):
-        with pytest.raises(TypeError, match="what checkpoint.latest says if there is none yet"):
+        with pytest.raises(TypeError, match=r"what checkpoint\.latest says if there is none yet"):
             use(newest)  # type: ignore[arg-type]
