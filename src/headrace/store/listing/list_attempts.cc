@@ -69,7 +69,8 @@ template <class Page>
 Result<Attempt::Verdict> ListAttempt<Page>::refused(Error error) {
   if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
   no_bucket_ = true;
-  if (error.message().contains("bucket") || error.message().contains("Bucket")) {
+  const bool says_what = !error.message().starts_with("Not Found");
+  if (says_what && (error.message().contains("bucket") || error.message().contains("Bucket"))) {
     return std::unexpected(std::move(error));
   }
   return std::unexpected(Error(Code::kNotFound, "there is no such bucket")
