@@ -107,4 +107,26 @@ def cpu_latency(bench: Bench) -> None:
     bench.row(group, "read_batches: in-flight limit", "", [limit])
 
 
-GROUPS: dict[str, Callable[[Bench], None]] = {"cpu": cpu, "cpu-latency": cpu_latency}
+def io_threads(bench: Bench) -> None:
+    """read_batches with one thread for network I/O, and with two."""
+    with bench.nginx(objects.MIDDLE, objects.SMALL) as server:
+        for bucket, what in ((objects.SMALL, "1 KiB"), (objects.MIDDLE, "100 KiB")):
+            group = f"io_threads: {what}"
+
+            def client(threads: int, bucket: Bucket = bucket) -> Client:
+                env = {"HEADRACE_IO_THREADS": str(threads)}
+                return lambda: bench.many("headrace", server.url, bucket, env=env)
+
+            answers = bench.alternate(
+                group, {"1": client(1), "2": client(2)}, bench.effort.repetitions
+            )
+            for threads, found in answers.items():
+                bench.rates(group, f"io_threads={threads}", found)
+                bench.cpu(group, f"io_threads={threads}", found)
+
+
+GROUPS: dict[str, Callable[[Bench], None]] = {
+    "cpu": cpu,
+    "cpu-latency": cpu_latency,
+    "io-threads": io_threads,
+}
