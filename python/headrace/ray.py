@@ -191,8 +191,9 @@ def _cpus(concurrency: int | None) -> int:
         cpus = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
     else:
         cpus = sum(bundle.get("CPU", 0) for bundle in group.bundle_specs)
-    cpus = max(int(cpus), 1)
-    return cpus if concurrency is None else min(cpus, concurrency)
+    if concurrency is not None:
+        cpus = min(cpus, concurrency)
+    return max(int(cpus), 1)  # Ray itself refuses a concurrency below 1
 
 
 class _Entries(Datasource):

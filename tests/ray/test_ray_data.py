@@ -219,3 +219,9 @@ def test_a_consumer_that_stops_has_two_blocks_a_slot_read_ahead(server: FaultSer
     assert count < 1200
     rest = sum(batch.num_rows for batch in batches)
     assert taken + rest == 1200
+
+
+def test_the_cpus_of_read_tasks_are_those_of_the_cluster_or_fewer(cluster: TwoNodes) -> None:
+    every = headrace.ray._cpus(None)
+    assert every >= 2
+    assert [headrace.ray._cpus(each) for each in (1, every + 5, 0)] == [1, every, 1]

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +169,7 @@ def _page(
     )
     report.note(f"wrote {shown(str(html))}")
     rates = found[0].objects_per_s
-    middle = sorted(range(len(rates)), key=rates.__getitem__)[len(rates) // 2]
-    return found[0].runs[middle][0]
+    return found[0].runs[rates.index(statistics.median_high(rates))][0]
 
 
 def _measured(

@@ -16,20 +16,14 @@ from headrace._engine import Engine
 
 __all__ = ["given", "lent"]
 
-# As DLPack numbers them: the kind, and the bits.
-_TYPES = {
-    torch.bool: (6, 8),
-    torch.uint8: (1, 8),
-    torch.int8: (0, 8),
-    torch.int16: (0, 16),
-    torch.int32: (0, 32),
-    torch.int64: (0, 64),
-    torch.float16: (2, 16),
-    torch.bfloat16: (4, 16),
-    torch.float32: (2, 32),
-    torch.float64: (2, 64),
-    torch.complex64: (5, 64),
-    torch.complex128: (5, 128),
+# As DLPack numbers them.
+_KINDS = {
+    **dict.fromkeys((torch.int8, torch.int16, torch.int32, torch.int64), 0),
+    torch.uint8: 1,
+    **dict.fromkeys((torch.float16, torch.float32, torch.float64), 2),
+    torch.bfloat16: 4,
+    **dict.fromkeys((torch.complex64, torch.complex128), 5),
+    torch.bool: 6,
 }
 
 
@@ -41,12 +35,12 @@ def lent(
     Until that is called, its memory counts as the engine's. The tensor keeps the memory, and is
     like one of `torch.empty`, but that its storage cannot grow.
     """
-    count = math.prod(shape)
-    if count == 0 or dtype not in _TYPES:
+    size_bytes = math.prod(shape) * dtype.itemsize
+    if size_bytes == 0 or dtype not in _KINDS:
         return torch.empty(shape, dtype=dtype), lambda: None
-    code, bits = _TYPES[dtype]
-    memory = engine.batch_memory(count * bits // 8)
-    tensor = torch.utils.dlpack.from_dlpack(memory.dlpack(shape, code, bits))
+    memory = engine.batch_memory(size_bytes)
+    capsule = memory.dlpack(shape, _KINDS[dtype], 8 * dtype.itemsize)
+    tensor = torch.utils.dlpack.from_dlpack(capsule)
     return tensor, memory.give_away
 
 

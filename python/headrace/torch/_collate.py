@@ -115,7 +115,7 @@ def _stacked(batch: list[torch.Tensor], empty: Empty) -> torch.Tensor | None:
         for at, each in enumerate(batch):
             into[at] = each.numpy()
     except (RuntimeError, TypeError, MemoryError):
-        return None  # it has a gradient, or a type that NumPy does not have
+        return None  # a gradient, a type that NumPy does not have, or no memory, as torch will say
     return stacked
 
 
