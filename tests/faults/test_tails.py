@@ -10,6 +10,7 @@ import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import Certificates
 from tests.faults.conftest import FAST, OpenStore
+from tests.waiting import wait_until
 
 HEDGED = headrace.ParallelOptions(hedge=True)
 LENT = 4  # hedges, one for each I/O thread, of which there are four at most
@@ -46,8 +47,6 @@ def test_with_a_tail_every_byte_is_right_and_few_requests_are_more(
     assert hedges <= reads * 0.03 + LENT
     assert after.hedges_won_total - before.hedges_won_total <= hedges
     assert after.bytes_read_total - before.bytes_read_total == reads * size_bytes
-    if size_bytes <= 512 << 10:
-        assert after.hedges_cut_total == before.hedges_cut_total
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
@@ -66,22 +65,39 @@ def test_an_answer_that_never_comes_is_replaced_by_another(
     headrace.shutdown()
 
 
-def test_over_tls_the_connection_of_a_late_answer_serves_again(certificates: Certificates) -> None:
-    with FaultServer(tls_cert=certificates.cert_file, tls_key=certificates.key_file) as server:
+@pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "tls"])
+def test_a_late_answer_that_lost_is_read_to_its_end_and_its_connection_kept(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, over_tls: bool
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca_file))
+    tls = {"tls_cert": certificates.cert_file, "tls_key": certificates.key_file}
+    with FaultServer(**(tls if over_tls else {})) as server:
         server.bucket("bucket")
-        for i in range(50):
-            server.put("bucket", f"o{i:02d}", content(i, 20_000))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SSL_CERT_FILE", str(certificates.ca_file))
-            store = headrace.Store("gs://bucket", endpoint=server.url, parallel=HEDGED, retry=FAST)
-            names = [f"o{i:02d}" for i in range(50)]
-            server.latency(5, tail_fraction=0.02, tail_ms=300)
-            found = read_all(store, names, 20)
-            assert found == [content(i % 50, 20_000) for i in range(1000)]
-            metrics = headrace.metrics()
-            assert metrics.hedges_cut_total == 0
-            assert metrics.retries_total == 0
-            headrace.shutdown()
+        names = [f"o{i:02d}" for i in range(50)]
+        for i, name in enumerate(names):
+            server.put("bucket", name, content(i, 20_000))
+        store = headrace.Store("gs://bucket", endpoint=server.url, parallel=HEDGED, retry=FAST)
+        assert read_all(store, names, 40) == [content(i % 50, 20_000) for i in range(2000)]
+        late = {"match": {"path_contains": "o07"}, "count": 1, "action": {"delay_ms": 300}}
+        # Where the machine is busy, others may be late, too, or the hedge as late as the first: a
+        # third of the limit is read to its end at a time, and what is more is cut.
+        for _ in range(10):
+            server.faults([late])
+            before = headrace.metrics()
+            assert read_all(store, names, 1) == [content(i, 20_000) for i in range(50)]
+            after = headrace.metrics()
+            assert after.retries_total == before.retries_total
+            if (
+                after.hedges_won_total == before.hedges_won_total + 1
+                and after.hedges_cut_total == before.hedges_cut_total
+            ):
+                break
+        else:
+            pytest.fail(f"in ten rounds, no answer that had lost was left to come: {after}")
+        dropped = before.hedge_bytes_dropped_total + 20_000
+        wait_until(lambda: headrace.metrics().hedge_bytes_dropped_total >= dropped)
+        assert headrace.metrics().hedges_cut_total == before.hedges_cut_total
+        headrace.shutdown()
 
 
 def test_while_the_server_throttles_nothing_is_sent_twice(

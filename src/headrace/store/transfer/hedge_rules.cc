@@ -21,8 +21,6 @@ constexpr milliseconds kLateAtLeast{20};
 // Earned and not spent: enough for a host that pauses, too little to make an outage worse.
 constexpr double kMostRequests = 10;
 constexpr double kMostBytes = 64.0 * kMiB;
-// What a connection that is closed in the middle of a large answer has received in vain.
-constexpr uint64_t kCutBytes = 1 * kMiB;
 // Of the limit of requests in flight: what hedges add to it, and drained answers. Of these there
 // are as many as are late, times how much later they are; where that is very much, closing
 // connections costs less.
@@ -76,8 +74,7 @@ std::optional<nanoseconds> HedgeRules::late_after(AnswerKind kind) const {
 }
 
 bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_place) {
-  const auto cost = static_cast<double>(
-      expected.bytes <= kMostDrainedBytes ? expected.bytes : std::min(expected.bytes, kCutBytes));
+  const auto cost = static_cast<double>(std::min(expected.bytes, kMostDrainedBytes));
   if (requests_ < 1 || bytes_ < cost) return false;
   if (running_ >= limit / kHedgesShare && !has_free_place) return false;
   requests_ -= 1;

@@ -44,9 +44,10 @@ struct ExpectedAnswer {
 class HedgeRules {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // A smaller answer that is not needed any more is read to its end, for the sake of its
-  // connection. The connection of a larger one is closed.
-  static constexpr uint64_t kMostDrainedBytes = 512 * kKiB;
+  // An answer of at most this size that is not needed any more is read to its end, for the sake of
+  // its connection. The connection of a larger one is closed, which by then has received about as
+  // much in vain, and a new one would begin slowly.
+  static constexpr uint64_t kMostDrainedBytes = 1 * kMiB;
   static constexpr uint32_t kMostHedges = 2;  // of one request
   static constexpr double kShare = 0.03;      // that hedges may add, of requests and of bytes
 
