@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
-#include <cstring>
 
 #include "headrace/base/ascii.h"
+#include "headrace/format/head_bytes.h"
 
 namespace headrace {
 namespace {
@@ -25,25 +26,61 @@ constexpr auto kTokenCharacters = [] {
 
 // How much of the beginning of `text` could be a name.
 size_t token_size(std::string_view text) {
-  size_t size = 0;
+  size_t size = usual_name_size(text);
   while (size < text.size() && kTokenCharacters[static_cast<uint8_t>(text[size])]) ++size;
   return size;
 }
 
-// RFC 9110, 5.5: visible characters, blanks, and bytes beyond ASCII, in lines that end with CR LF
-// and have neither of the two inside. No early way out: the loop is a few vector instructions.
-bool is_text_in_lines(std::string_view text) {
-  const char* const bytes = text.data();
-  const size_t last = text.size() - 1;
-  bool bad = false;
-  for (size_t i = 0; i < last; ++i) {
-    const auto byte = static_cast<uint8_t>(bytes[i]);
-    const bool is_return = byte == '\r';
-    const bool is_allowed = (byte == '\t') | (byte == '\n') | is_return;
-    bad |= ((byte < 0x20) & !is_allowed) | (byte == 0x7F) | (is_return != (bytes[i + 1] == '\n'));
+// Where the lines of a head end, found in one pass that also looks for what no line may have.
+class Lines {
+ public:
+  // `bytes` is what has come of the head, and perhaps of what follows it. Returns why it is
+  // refused, or null.
+  const char* find(std::string_view bytes) {
+    uint64_t after_return = 0;  // 1 if the bytes before ended with a CR
+    size_t line_begin = 0;
+    for (size_t at = 0; at < bytes.size(); at += kMaskedBytes) {
+      const std::string_view rest = bytes.substr(at);
+      uint64_t looked_at = UINT64_MAX;
+      HeadMasks masks;
+      if (rest.size() >= kMaskedBytes) {
+        masks = head_masks(std::span(rest).first<kMaskedBytes>());
+      } else {
+        std::array<char, kMaskedBytes> padded{};
+        std::ranges::copy(rest, padded.begin());
+        masks = head_masks(padded);
+        looked_at = (uint64_t{1} << rest.size()) - 1;
+      }
+      for (uint64_t feeds = masks.feeds & looked_at; feeds != 0; feeds &= feeds - 1) {
+        const size_t feed = at + static_cast<size_t>(std::countr_zero(feeds));
+        if (feed == line_begin + 1) {  // an empty line
+          head_bytes_ = feed + 1;
+          looked_at = feeds ^ (feeds - 1);  // up to here
+          break;
+        }
+        if (count_ == feeds_.size()) return "it has too many fields";
+        feeds_[count_++] = static_cast<uint16_t>(feed);
+        line_begin = feed + 1;
+      }
+      const uint64_t unpaired = masks.feeds ^ (masks.returns << 1 | after_return);
+      if (((unpaired | masks.bad) & looked_at) != 0) return "it has control characters";
+      if (head_bytes_ != 0) return nullptr;
+      after_return = masks.returns >> (kMaskedBytes - 1);
+    }
+    return nullptr;
   }
-  return !bad && text.front() != '\n' && text.back() == '\n';
-}
+
+  // With the empty line at its end; 0 if that has not come.
+  size_t head_bytes() const { return head_bytes_; }
+  // The line feeds of the status line and the fields.
+  std::span<const uint16_t> feeds() const { return std::span(feeds_).first(count_); }
+
+ private:
+  static_assert(kMaxResponseHeadBytes <= size_t{1} << 16);
+  std::array<uint16_t, 1 + kMaxResponseHeadFields> feeds_;  // the first count_
+  size_t count_ = 0;
+  size_t head_bytes_ = 0;
+};
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
@@ -121,14 +158,14 @@ const char* take_status_line(std::string_view line, bool& is_http_11, ResponseHe
   return head.status < 100 ? "its status is not in 100 to 999" : nullptr;
 }
 
-// "Name: value". Returns why it is refused, or null.
-const char* take_field(std::string_view line, HeaderField& field) {
-  if (is_blank(line.front())) return "a field goes over several lines";
-  const size_t name_size = token_size(line);
-  if (name_size == 0 || name_size == line.size() || line[name_size] != ':') {
-    return "a line is no field";
-  }
-  field = {.name = line.substr(0, name_size), .value = trimmed(line.substr(name_size + 1))};
+// "Name: value", `line_size` bytes at the beginning of `text`, and then CR LF. Returns why it is
+// refused, or null.
+const char* take_field(std::string_view text, size_t line_size, HeaderField& field) {
+  if (is_blank(text.front())) return "a field goes over several lines";
+  const size_t name_size = token_size(text);  // CR is no part of a name
+  if (name_size == 0 || text[name_size] != ':') return "a line is no field";
+  field = {.name = text.substr(0, name_size),
+           .value = trimmed(text.substr(name_size + 1, line_size - name_size - 1))};
   return nullptr;
 }
 
@@ -167,29 +204,22 @@ void ResponseHead::clear() {
   fields_.clear();
 }
 
-// `whole` ends with the empty line. Returns why it is refused, or null.
-const char* ResponseHead::take(std::string_view whole) {
-  if (!is_text_in_lines(whole)) return "it has control characters";
-  Framing framing;
+// `whole` ends with the empty line, `feeds` are the line feeds of the others. Returns why it is
+// refused, or null.
+const char* ResponseHead::take(std::string_view whole, std::span<const uint16_t> feeds) {
   bool is_http_11 = false;
-  bool is_first = true;
-  while (true) {
-    const auto* line_feed = static_cast<const char*>(std::memchr(whole.data(), '\n', whole.size()));
-    const auto line_size = static_cast<size_t>(line_feed - whole.data());  // with its CR
-    const std::string_view line = whole.substr(0, line_size - 1);
-    whole.remove_prefix(line_size + 1);
-    if (line.empty()) break;
-    const char* refusal = nullptr;
-    if (is_first) {
-      refusal = take_status_line(line, is_http_11, *this);
-    } else {
-      if (fields_.size() == kMaxResponseHeadFields) return "it has too many fields";
-      HeaderField& field = fields_.emplace_back();
-      refusal = take_field(line, field);
-      if (refusal == nullptr) refusal = framing.take(field, *this);
-    }
+  if (const char* const refusal =
+          take_status_line(whole.substr(0, feeds.front() - size_t{1}), is_http_11, *this)) {
+    return refusal;
+  }
+  Framing framing;
+  size_t begin = feeds.front() + size_t{1};
+  for (const uint16_t feed : feeds.subspan(1)) {
+    HeaderField& field = fields_.emplace_back();
+    const char* refusal = take_field(whole.substr(begin), feed - 1 - begin, field);
+    if (refusal == nullptr) refusal = framing.take(field, *this);
     if (refusal != nullptr) return refusal;
-    is_first = false;
+    begin = feed + size_t{1};
   }
   // RFC 9112, 9.3; and a body that is not framed ends with the connection.
   keep_alive = (is_http_11 ? !framing.says_close : framing.says_keep_alive) &&
@@ -206,18 +236,21 @@ Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head) {
   if (bytes.substr(0, compared) != kBeginning.substr(0, compared)) {
     return fail(Code::kUnavailable, "the answer is not HTTP/1");
   }
-  const size_t end = bytes.substr(0, kMaxResponseHeadBytes).find("\r\n\r\n");
-  if (end == std::string_view::npos) {
+  Lines lines;
+  const char* refusal = lines.find(bytes.substr(0, kMaxResponseHeadBytes));
+  if (refusal == nullptr && lines.head_bytes() == 0) {
     if (bytes.size() < kMaxResponseHeadBytes) return size_t{0};
     return fail(Code::kUnavailable, "the answer's head is longer than ", kMaxResponseHeadBytes,
                 " bytes");
   }
-  const size_t size_bytes = end + 4;
-  if (const char* const refusal = head.take(bytes.substr(0, size_bytes))) {
+  if (refusal == nullptr) {
+    refusal = head.take(bytes.substr(0, lines.head_bytes()), lines.feeds());
+  }
+  if (refusal != nullptr) {
     head.clear();
     return fail(Code::kUnavailable, "the answer's head is malformed: ", refusal);
   }
-  return size_bytes;
+  return lines.head_bytes();
 }
 
 }  // namespace headrace

@@ -46,7 +46,7 @@ class ResponseHead {
  private:
   friend Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head);
   friend class OwnedHead;
-  const char* take(std::string_view whole);
+  const char* take(std::string_view whole, std::span<const uint16_t> feeds);
   std::vector<HeaderField> fields_;
 };
 
