@@ -349,7 +349,7 @@ nb::object build(ObjectIndexBuilder& builder, Rows* rows) {
     if (rows != nullptr) {
       for (auto& [name, values] : rows->columns) builder.set_column(name, std::move(values));
     }
-    return builder.build();
+    return std::move(builder).build();
   })));
 }
 

@@ -55,8 +55,8 @@ nb::object ListingHandle::index(std::string_view root, nb::handle on_progress) c
     done = value_or_raise(std::move(taken));
     if (!on_progress.is_none()) on_progress(self.progress().names);
   }
-  return nb::cast(IndexHandle{
-      .index = value_or_raise(without_gil([&builder](MayBlock) { return builder.build(); }))});
+  return nb::cast(IndexHandle{.index = value_or_raise(without_gil(
+                                  [&builder](MayBlock) { return std::move(builder).build(); }))});
 }
 
 void ListingHandle::cancel() const {

@@ -60,7 +60,7 @@ Result<Index> try_built(const std::vector<Entry>& entries, const std::vector<std
     all.append(std::move(part));
     for (const std::string& root : roots) part.add_root(root);
   }
-  return all.build();
+  return std::move(all).build();
 }
 
 Index with_same_columns(const ObjectIndex& to, const ObjectIndex& from) {

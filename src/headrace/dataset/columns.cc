@@ -13,6 +13,9 @@ constexpr std::string_view kMagic = "HEADRIDX";
 constexpr size_t kVersionAt = 8, kSumAt = 12, kSizeAt = 16, kCountAt = 24, kHeaderAt = 32;
 constexpr size_t kPaddingBytes = 8;  // PackedColumn reads beyond its last value
 
+// Chunks are as large as what was written before them, within these.
+constexpr size_t kLeastChunk = size_t{1} << 10, kMostChunk = size_t{4} << 20;
+
 template <class T>
 T load(std::span<const std::byte> bytes, size_t at) {
   T value;
@@ -26,8 +29,6 @@ void append(std::vector<std::byte>& out, T value) {
   out.insert(out.end(), begin, begin + sizeof(value));
 }
 
-size_t width_of(uint64_t largest) { return (static_cast<size_t>(std::bit_width(largest)) + 7) / 8; }
-
 size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
@@ -36,19 +37,19 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 
 // ── Writing ──────────────────────────────────────────────────────────────────────────────────
 
-void ImageWriter::column(std::span<const uint64_t> values) {
-  const auto [least, most] =
-      values.empty() ? std::ranges::min_max_result<uint64_t>{0, 0} : std::ranges::minmax(values);
-  const size_t width_bytes = width_of(most - least);
-  for (const uint64_t value : {uint64_t{body_.size()}, uint64_t{width_bytes}, least}) number(value);
-  if (width_bytes == 0) return;
-  body_.resize(body_.size() + values.size() * width_bytes);
-  std::byte* out = body_.data() + body_.size() - values.size() * width_bytes;
-  for (const uint64_t value : values) {
-    const uint64_t difference = value - least;
-    std::memcpy(out, &difference, width_bytes);
-    out += width_bytes;
+std::byte* ImageWriter::room(size_t size_bytes) {
+  if (body_.empty() || body_.back().capacity() - body_.back().size() < size_bytes) {
+    body_.emplace_back().reserve(
+        std::max<size_t>(size_bytes, std::clamp<size_t>(body_bytes_, kLeastChunk, kMostChunk)));
   }
+  std::vector<std::byte>& chunk = body_.back();
+  chunk.resize(chunk.size() + size_bytes);
+  body_bytes_ += size_bytes;
+  return chunk.data() + chunk.size() - size_bytes;
+}
+
+void ImageWriter::put(std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::ranges::copy(bytes, room(bytes.size()));
 }
 
 void ImageWriter::text_column(size_t count, const std::function<void(const TextSink&)>& for_each) {
@@ -56,15 +57,12 @@ void ImageWriter::text_column(size_t count, const std::function<void(const TextS
   group_begins.reserve(count / TextColumn::kGroup + 1);
   prefix_sizes.reserve(count / TextColumn::kGroup + 1);
   ends.reserve(count);
-  const size_t text_begin = body_.size();
+  const uint64_t text_begin = body_bytes_;
   std::string group;  // its texts, one behind the other
   std::array<size_t, TextColumn::kGroup + 1> bounds{};
   size_t in_group = 0;
 
-  const auto put = [this](std::string_view text) {
-    const auto bytes = std::as_bytes(std::span(text));
-    body_.insert(body_.end(), bytes.begin(), bytes.end());
-  };
+  const auto put_text = [this](std::string_view text) { put(std::as_bytes(std::span(text))); };
   const auto flush = [&] {
     if (in_group == 0) return;
     const auto text = [&](size_t i) {
@@ -72,14 +70,16 @@ void ImageWriter::text_column(size_t count, const std::function<void(const TextS
     };
     size_t prefix = text(0).size();
     for (size_t i = 1; i < in_group; ++i) {
-      prefix = std::min(prefix, common_prefix(text(0).substr(0, prefix), text(i)));
+      // Compared as a whole first: within few groups, it gets shorter more than once or twice.
+      const std::string_view common = text(0).substr(0, prefix);
+      if (!text(i).starts_with(common)) prefix = common_prefix(common, text(i));
     }
-    group_begins.push_back(body_.size() - text_begin);
+    group_begins.push_back(body_bytes_ - text_begin);
     prefix_sizes.push_back(prefix);
-    put(text(0).substr(0, prefix));
+    put_text(text(0).substr(0, prefix));
     uint64_t end = 0;
     for (size_t i = 0; i < in_group; ++i) {
-      put(text(i).substr(prefix));
+      put_text(text(i).substr(prefix));
       ends.push_back(end += text(i).size() - prefix);
     }
     group.clear();
@@ -93,33 +93,47 @@ void ImageWriter::text_column(size_t count, const std::function<void(const TextS
   flush();
 
   number(text_begin);
-  number(body_.size() - text_begin);
+  number(body_bytes_ - text_begin);
   column(group_begins);
   column(prefix_sizes);
   column(ends);
 }
 
-void ImageWriter::fixed_column(size_t width_bytes, std::span<const std::byte> bytes) {
-  number(body_.size());
+void ImageWriter::fixed_column(size_t width_bytes,
+                               const std::function<void(const BytesSink&)>& for_each) {
+  number(body_bytes_);
   number(width_bytes);
-  body_.insert(body_.end(), bytes.begin(), bytes.end());
+  if (width_bytes == 0) return;
+  for_each([&](std::span<const std::byte> value) {
+    std::byte* const end = std::ranges::copy(value, room(width_bytes)).out;
+    std::fill_n(end, width_bytes - value.size(), std::byte{0});
+  });
+}
+
+std::vector<std::span<const std::byte>> ImageWriter::parts() {
+  std::ranges::fill_n(room(kPaddingBytes), kPaddingBytes, std::byte{0});
+  for (const char c : kMagic) append(head_, c);
+  append(head_, ImageReader::kVersion);
+  append(head_, uint32_t{0});
+  append(head_, kHeaderAt + header_.size() * sizeof(uint64_t) + body_bytes_);
+  append(head_, uint64_t{header_.size()});
+  for (const uint64_t value : header_) append(head_, value);
+  Crc32c sum = Crc32c().extended(std::span(head_).subspan(kSizeAt));
+  for (const std::vector<std::byte>& chunk : body_) sum = sum.extended(chunk);
+  const uint32_t value = sum.value();
+  std::memcpy(head_.data() + kSumAt, &value, sizeof(value));
+  std::vector<std::span<const std::byte>> out = {head_};
+  out.insert(out.end(), body_.begin(), body_.end());
+  return out;
 }
 
 std::vector<std::byte> ImageWriter::finish() && {
+  const std::vector<std::span<const std::byte>> all = parts();
   std::vector<std::byte> image;
-  const uint64_t size =
-      kHeaderAt + header_.size() * sizeof(uint64_t) + body_.size() + kPaddingBytes;
-  image.reserve(size);
-  for (const char c : kMagic) append(image, c);
-  append(image, ImageReader::kVersion);
-  append(image, uint32_t{0});
-  append(image, size);
-  append(image, uint64_t{header_.size()});
-  for (const uint64_t value : header_) append(image, value);
-  image.insert(image.end(), body_.begin(), body_.end());
-  image.resize(size);
-  const uint32_t sum = Crc32c().extended(std::span(image).subspan(kSizeAt)).value();
-  std::memcpy(image.data() + kSumAt, &sum, sizeof(sum));
+  image.reserve(head_.size() + body_bytes_);
+  for (const std::span<const std::byte> part : all) {
+    image.insert(image.end(), part.begin(), part.end());
+  }
   return image;
 }
 

@@ -2,6 +2,7 @@
 // memory and in a saved index. Sans-IO.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -106,19 +107,60 @@ class FixedColumn {
 class ImageWriter {
  public:
   void number(uint64_t value) { header_.push_back(value); }
-  void column(std::span<const uint64_t> values);
+  void column(std::span<const uint64_t> values) {
+    column_of([values](auto put) {
+      for (const uint64_t value : values) put(value);
+    });
+  }
+  // The same of values that need not lie side by side: `for_each` calls its argument with each of
+  // them, in order. It is called twice, unless all are equal.
+  template <class ForEach>
+  void column_of(ForEach for_each);
   // `for_each` calls its argument with each of `count` texts, in order.
   using TextSink = std::function<void(std::string_view)>;
   void text_column(size_t count, const std::function<void(const TextSink&)>& for_each);
-  // `bytes` holds values of `width_bytes` each.
-  void fixed_column(size_t width_bytes, std::span<const std::byte> bytes);
+  // `for_each` calls its argument with each value, which has at most `width_bytes`.
+  using BytesSink = std::function<void(std::span<const std::byte>)>;
+  void fixed_column(size_t width_bytes, const std::function<void(const BytesSink&)>& for_each);
 
   std::vector<std::byte> finish() &&;
+  // The image in parts, which lie here until the writer goes. Nothing may be written any more.
+  std::vector<std::span<const std::byte>> parts();
 
  private:
+  static size_t width_of(uint64_t largest) {
+    return (static_cast<size_t>(std::bit_width(largest)) + 7) / 8;
+  }
+  // Room for so much behind what has been written, in one piece.
+  std::byte* room(size_t size_bytes);
+  void put(std::span<const std::byte> bytes);
+
   std::vector<uint64_t> header_;
-  std::vector<std::byte> body_;
+  // In chunks, or growing would move all of it, and for a while keep it twice.
+  std::vector<std::vector<std::byte>> body_;
+  uint64_t body_bytes_ = 0;
+  std::vector<std::byte> head_;  // of the image, once it is finished
 };
+
+template <class ForEach>
+void ImageWriter::column_of(ForEach for_each) {
+  uint64_t count = 0, least = UINT64_MAX, most = 0;
+  for_each([&](uint64_t value) {
+    ++count;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  });
+  if (count == 0) least = 0;
+  const size_t width_bytes = width_of(most - least);
+  for (const uint64_t value : {body_bytes_, uint64_t{width_bytes}, least}) number(value);
+  if (width_bytes == 0) return;
+  std::byte* out = room(count * width_bytes);
+  for_each([&](uint64_t value) {
+    const uint64_t difference = value - least;
+    std::memcpy(out, &difference, width_bytes);
+    out += width_bytes;
+  });
+}
 
 // Takes an image apart and trusts nothing in it: whatever the bytes are, nothing it returns refers
 // outside them.

@@ -87,7 +87,9 @@ TEST(TextColumn, IsRefusedIfItsGroupsShareTheirBytes) {
   const std::string text(1000, 'x');
   const auto image_with = [&text](uint64_t second_group) {
     ImageWriter writer;
-    writer.fixed_column(1, std::as_bytes(std::span(text)));
+    writer.fixed_column(text.size(), [&text](const ImageWriter::BytesSink& put) {
+      put(std::as_bytes(std::span(text)));
+    });
     writer.number(0);
     writer.number(text.size());
     writer.column(std::vector<uint64_t>{0, second_group});
@@ -98,7 +100,7 @@ TEST(TextColumn, IsRefusedIfItsGroupsShareTheirBytes) {
   for (const uint64_t second_group : {0u, 499u, 500u, 501u}) {
     const std::vector<std::byte> image = image_with(second_group);
     ImageReader reader(image);
-    reader.fixed_column(text.size());
+    reader.fixed_column(1);
     reader.text_column(2 * TextColumn::kGroup);
     EXPECT_EQ(reader.finish().has_value(), second_group == 500) << second_group;
   }

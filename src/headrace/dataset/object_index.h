@@ -19,6 +19,7 @@
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
 #include "headrace/dataset/columns.h"
+#include "headrace/dataset/entry_rows.h"
 #include "headrace/dataset/glob.h"
 #include "headrace/dataset/shared_bytes.h"
 #include "headrace/format/checksum.h"
@@ -259,7 +260,7 @@ class ObjectIndexBuilder {
 
   // Errors: kInvalidArgument for an object without a name, a range outside its object, or a column
   // of another length; kExhausted.
-  Result<std::shared_ptr<const ObjectIndex>> build() const;
+  Result<std::shared_ptr<const ObjectIndex>> build() &&;
 
  private:
   // An object by views of its texts.
@@ -271,30 +272,11 @@ class ObjectIndexBuilder {
     uint32_t component_count;
   };
 
-  static constexpr size_t kSegmentRows = 8192;
   enum Word : uint8_t { kContentType, kContentEncoding, kStorageClass, kWordCount };
+  static constexpr std::array<EntryNumber, kWordCount> kWordNumbers = {
+      EntryNumber::kContentType, EntryNumber::kContentEncoding, EntryNumber::kStorageClass};
 
-  struct Row {
-    uint64_t size_bytes, generation_number, updated, metageneration;
-    uint64_t sum;  // if it is a number
-    uint32_t name_size, generation_size, component_count, root;
-    std::array<uint32_t, kWordCount> words;
-    ChecksumKind sum_kind;
-  };
-  struct Range {
-    uint64_t begin = 0;
-    uint64_t length = 0;  // plus one; 0: the whole object
-    Checksum sum = {};
-    uint64_t count = 1, stride = 0;
-  };
   class RunColumns;
-  // Rows are in many chunks, not in one vector, so that joining builders moves no rows and growing
-  // moves few.
-  struct Segment {
-    std::vector<Row> rows;
-    std::string text;  // for each row: name, generation unless it is a number, long checksum
-    std::vector<Range> ranges;  // of all rows, or of none
-  };
   class Words {
    public:
     uint32_t id_of(std::string_view text);
@@ -305,13 +287,6 @@ class ObjectIndexBuilder {
     std::unordered_map<std::string, uint32_t> ids_;
     uint32_t last_ = 0;
   };
-  // A row and its texts.
-  struct RowView {
-    const Row& row;
-    std::string_view name, generation;
-    std::span<const std::byte> digest;
-    const Range& range;
-  };
   // The rows that stand for objects: the first row of each object. Without ranges, all rows, of
   // which each is one entry.
   struct Objects {
@@ -319,11 +294,8 @@ class ObjectIndexBuilder {
     std::vector<bool> is_first = {};
     size_t count = 0;
   };
-  class SumColumns;
 
   void add(const ObjectView& object, const EntryDetails& details);
-  template <class Visit>
-  void each(Visit visit) const;
   Objects find_objects() const;
   // The bytes of all entries, plus one; 0 if any size is not known.
   Result<uint64_t> check() const;
@@ -331,7 +303,7 @@ class ObjectIndexBuilder {
   void write_runs(ImageWriter& writer, const Objects& objects) const;
   void write_columns(ImageWriter& writer) const;
 
-  std::vector<Segment> segments_;
+  EntryRows rows_;
   std::array<Words, kWordCount> words_;
   size_t size_ = 0;  // entries; rows are fewer where one stands for several
   bool has_ranges_ = false;

@@ -49,53 +49,23 @@ EntryDetails details_of(const ObjectIndex& index, size_t i) {
   return out;
 }
 
+// In the order in which ObjectIndex reads. Each of the three calls its argument with each checksum:
+// its kind, its number, and the digest that is none.
+template <class EachKind, class EachNumber, class EachDigest>
+void write_sums(ImageWriter& writer, EachKind each_kind, EachNumber each_number,
+                EachDigest each_digest) {
+  size_t width_bytes = 0;
+  each_kind([&width_bytes](uint64_t kind) {
+    const size_t size = checksum_size(static_cast<ChecksumKind>(kind));
+    if (size > sizeof(uint64_t)) width_bytes = std::max(width_bytes, size);
+  });
+  writer.column_of(each_kind);
+  writer.column_of(each_number);
+  writer.number(width_bytes > 0 ? 1 : 0);
+  writer.fixed_column(width_bytes, each_digest);
+}
+
 }  // namespace
-
-// Checksums on their way into an image.
-class ObjectIndexBuilder::SumColumns {
- public:
-  explicit SumColumns(size_t count) {
-    kinds_.reserve(count);
-    numbers_.reserve(count);
-  }
-  void add(ChecksumKind kind, uint64_t number, std::span<const std::byte> digest) {
-    kinds_.push_back(static_cast<uint64_t>(kind));
-    numbers_.push_back(number);
-    if (digest.size() > width_bytes_) widen(digest.size());
-    if (width_bytes_ == 0) return;
-    digests_.resize(kinds_.size() * width_bytes_);
-    if (!digest.empty())
-      std::ranges::copy(digest, digests_.end() - static_cast<ptrdiff_t>(width_bytes_));
-  }
-  void add(const Checksum& sum) {
-    if (sum.is_number()) {
-      add(sum.kind(), sum.number(), {});
-    } else {
-      add(sum.kind(), 0, sum.bytes());
-    }
-  }
-  // In the order in which ObjectIndex reads.
-  void write(ImageWriter& writer) const {
-    writer.column(kinds_);
-    writer.column(numbers_);
-    writer.number(width_bytes_ > 0 ? 1 : 0);
-    writer.fixed_column(width_bytes_, digests_);
-  }
-
- private:
-  void widen(size_t width_bytes) {
-    std::vector<std::byte> wider((kinds_.size() - 1) * width_bytes);
-    for (size_t i = 0; i + 1 < kinds_.size() && width_bytes_ > 0; ++i) {
-      std::copy_n(&digests_[i * width_bytes_], width_bytes_, &wider[i * width_bytes]);
-    }
-    digests_ = std::move(wider);
-    width_bytes_ = width_bytes;
-  }
-
-  std::vector<uint64_t> kinds_, numbers_;
-  std::vector<std::byte> digests_;
-  size_t width_bytes_ = 0;
-};
 
 // ── Collecting ───────────────────────────────────────────────────────────────────────────────
 
@@ -147,40 +117,40 @@ void ObjectIndexBuilder::add(const ColumnPage& page, size_t i) {
 }
 
 void ObjectIndexBuilder::add(const ObjectView& object, const EntryDetails& details) {
-  if (segments_.empty() || segments_.back().rows.size() == kSegmentRows) segments_.emplace_back();
-  Segment& segment = segments_.back();
-  const uint64_t generation_number = number_of_generation(object.generation);
-  const std::string_view generation =
-      generation_number == 0 ? object.generation : std::string_view();
-  const Checksum& sum = object.checksum;
-  const bool is_number = sum.is_number();
-  segment.rows.push_back({.size_bytes = object.size_bytes,
-                          .generation_number = generation_number,
-                          .updated = number_of_time(object.updated),
-                          .metageneration = object.metageneration,
-                          .sum = is_number ? sum.number() : 0,
-                          .name_size = static_cast<uint32_t>(object.name.size()),
-                          .generation_size = static_cast<uint32_t>(generation.size()),
-                          .component_count = object.component_count,
-                          .root = details.root,
-                          .words = {words_[kContentType].id_of(object.content_type),
-                                    words_[kContentEncoding].id_of(object.content_encoding),
-                                    words_[kStorageClass].id_of(object.storage_class)},
-                          .sum_kind = sum.kind()});
-  segment.text.append(object.name).append(generation);
-  if (!is_number) segment.text.append(as_text(sum.bytes()));
-  if (details.range || details.count > 1 || !segment.ranges.empty()) {
-    segment.ranges.resize(segment.rows.size());
-    has_ranges_ = true;
-    segment.ranges.back().count = details.count;
-    segment.ranges.back().stride = details.stride_bytes;
-  }
+  EntryNumbers numbers;
+  EntryRows::Texts texts{.name = object.name};
+  const auto add_sum = [&numbers](const Checksum& sum, EntryNumber kind, EntryNumber number,
+                                  std::span<const std::byte>& digest) {
+    numbers[kind] = static_cast<uint64_t>(sum.kind());
+    if (sum.is_number()) {
+      numbers[number] = sum.number();
+    } else {
+      digest = sum.bytes();
+    }
+  };
+  numbers[EntryNumber::kSizeBytes] = object.size_bytes;
+  numbers[EntryNumber::kGeneration] = number_of_generation(object.generation);
+  if (numbers[EntryNumber::kGeneration] == 0) texts.generation = object.generation;
+  numbers[EntryNumber::kUpdated] = number_of_time(object.updated);
+  numbers[EntryNumber::kMetageneration] = object.metageneration;
+  numbers[EntryNumber::kComponentCount] = object.component_count;
+  numbers[EntryNumber::kRoot] = details.root;
+  numbers[EntryNumber::kContentType] = words_[kContentType].id_of(object.content_type);
+  numbers[EntryNumber::kContentEncoding] = words_[kContentEncoding].id_of(object.content_encoding);
+  numbers[EntryNumber::kStorageClass] = words_[kStorageClass].id_of(object.storage_class);
+  add_sum(object.checksum, EntryNumber::kSumKind, EntryNumber::kSum, texts.digest);
+  numbers[EntryNumber::kCount] = details.count;
+  numbers[EntryNumber::kStride] = details.stride_bytes;
   if (const std::optional<ByteRange>& range = details.range) {
     // A range that ends before it begins is longer than any object: check() refuses it.
-    segment.ranges.back().begin = range->begin;
-    segment.ranges.back().length = range->end < range->begin ? UINT64_MAX : range->size_bytes() + 1;
-    segment.ranges.back().sum = details.range_checksum;
+    numbers[EntryNumber::kRangeBegin] = range->begin;
+    numbers[EntryNumber::kRangeLength] =
+        range->end < range->begin ? UINT64_MAX : range->size_bytes() + 1;
+    add_sum(details.range_checksum, EntryNumber::kRangeSumKind, EntryNumber::kRangeSum,
+            texts.range_digest);
   }
+  rows_.add(numbers, texts);
+  has_ranges_ = has_ranges_ || details.range || details.count > 1;
   size_ += details.count;
 }
 
@@ -210,17 +180,17 @@ void ObjectIndexBuilder::append(ObjectIndexBuilder&& other) {
     same = add_root(root) == roots.size() && same;
     roots.push_back(add_root(root));
   }
-  for (Segment& segment : other.segments_) {
-    for (size_t row = 0; !same && row < segment.rows.size(); ++row) {
+  if (!same) {
+    other.rows_.change([&](EntryNumbers& row) {
       for (size_t word = 0; word < kWordCount; ++word) {
-        uint32_t& id = segment.rows[row].words[word];
+        uint64_t& id = row[kWordNumbers[word]];
         id = ids[word][id];
       }
-      uint32_t& root = segment.rows[row].root;
+      uint64_t& root = row[EntryNumber::kRoot];
       if (root < roots.size()) root = roots[root];
-    }
-    segments_.push_back(std::move(segment));
+    });
   }
+  rows_.append(std::move(other.rows_));
   size_ += other.size_;
   has_ranges_ = has_ranges_ || other.has_ranges_;
   other = {};
@@ -237,26 +207,6 @@ void ObjectIndexBuilder::set_column(std::string name, ColumnValues values) {
 
 // ── Building ─────────────────────────────────────────────────────────────────────────────────
 
-template <class Visit>
-void ObjectIndexBuilder::each(Visit visit) const {
-  static const Range whole;
-  for (const Segment& segment : segments_) {
-    std::string_view text = segment.text;
-    for (size_t i = 0; i < segment.rows.size(); ++i) {
-      const Row& row = segment.rows[i];
-      const size_t sum_size = checksum_size(row.sum_kind);
-      const size_t digest_size = sum_size > sizeof(uint64_t) ? sum_size : 0;
-      const size_t texts_size = size_t{row.name_size} + row.generation_size;
-      visit(RowView{.row = row,
-                    .name = text.substr(0, row.name_size),
-                    .generation = text.substr(row.name_size, row.generation_size),
-                    .digest = std::as_bytes(std::span(text.substr(texts_size, digest_size))),
-                    .range = i < segment.ranges.size() ? segment.ranges[i] : whole});
-      text.remove_prefix(texts_size + digest_size);
-    }
-  }
-}
-
 Result<uint64_t> ObjectIndexBuilder::check() const {
   std::optional<Error> error;
   std::optional<uint64_t> total = 0;
@@ -272,27 +222,29 @@ Result<uint64_t> ObjectIndexBuilder::check() const {
     }
   };
   bool well_named = true, with_roots = true;
-  for (const Segment& segment : segments_) {
-    for (const Row& row : segment.rows) {
-      well_named = well_named && row.name_size > 0;
-      with_roots = with_roots && row.root < root_count;
-      if (!has_ranges_) add_up(row.size_bytes, 1);
-    }
+  rows_.each(EntryNumber::kNameSize, [&](uint64_t size) { well_named = well_named && size > 0; });
+  rows_.each(EntryNumber::kRoot,
+             [&](uint64_t root) { with_roots = with_roots && root < root_count; });
+  if (!has_ranges_) {
+    rows_.each(EntryNumber::kSizeBytes, [&](uint64_t size_bytes) { add_up(size_bytes, 1); });
   }
   if (!well_named) refuse("an object's name must not be empty");
   if (!with_roots || has_ranges_) {
-    each([&](const RowView& each) {
-      const auto& [row, name, generation, digest, range] = each;
-      if (row.root >= root_count) refuse(name, ": there is no such root");
+    rows_.each([&](const EntryRows::Entry& entry) {
+      if (entry[EntryNumber::kRoot] >= root_count) refuse(entry.name(), ": there is no such root");
       if (!has_ranges_) return;
-      const uint64_t size_bytes = range.length > 0 ? range.length - 1 : row.size_bytes;
-      if (range.length > 0 &&
-          !range_fits(range.begin, size_bytes, range.stride, range.count, row.size_bytes)) {
-        refuse(name, ": the range [", range.begin, ", ", range.begin + size_bytes,
+      const uint64_t object_bytes = entry[EntryNumber::kSizeBytes];
+      const uint64_t length = entry[EntryNumber::kRangeLength];
+      const uint64_t begin = entry[EntryNumber::kRangeBegin];
+      const uint64_t count = entry[EntryNumber::kCount];
+      const uint64_t size_bytes = length > 0 ? length - 1 : object_bytes;
+      if (length > 0 &&
+          !range_fits(begin, size_bytes, entry[EntryNumber::kStride], count, object_bytes)) {
+        refuse(entry.name(), ": the range [", begin, ", ", begin + size_bytes,
                ") lies outside of the object",
-               row.size_bytes == kUnknownSize ? "" : cat(", which has ", row.size_bytes, " bytes"));
+               object_bytes == kUnknownSize ? "" : cat(", which has ", object_bytes, " bytes"));
       }
-      add_up(size_bytes, range.count);
+      add_up(size_bytes, count);
     });
   }
   for (const auto& [name, values] : columns_) {
@@ -312,18 +264,18 @@ ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
   Objects out;
   std::unordered_map<std::string, size_t> known;
   std::string key;
-  each([&](const RowView& each) {
-    const Row& row = each.row;
+  rows_.each([&](const EntryRows::Entry& entry) {
     key.clear();
-    for (const uint64_t number :
-         {row.size_bytes, row.generation_number, row.updated, row.metageneration, row.sum,
-          uint64_t{row.name_size}, uint64_t{row.generation_size}, uint64_t{row.component_count},
-          uint64_t{row.root}, uint64_t{row.words[kContentType]},
-          uint64_t{row.words[kContentEncoding]}, uint64_t{row.words[kStorageClass]},
-          static_cast<uint64_t>(row.sum_kind)}) {
+    for (const EntryNumber which :
+         {EntryNumber::kSizeBytes, EntryNumber::kGeneration, EntryNumber::kUpdated,
+          EntryNumber::kMetageneration, EntryNumber::kComponentCount, EntryNumber::kRoot,
+          EntryNumber::kContentType, EntryNumber::kContentEncoding, EntryNumber::kStorageClass,
+          EntryNumber::kSumKind, EntryNumber::kSum, EntryNumber::kNameSize,
+          EntryNumber::kGenerationSize}) {
+      const uint64_t number = entry[which];
       key.append(reinterpret_cast<const char*>(&number), sizeof(number));
     }
-    key.append(each.name).append(each.generation).append(as_text(each.digest));
+    key.append(entry.name()).append(entry.generation()).append(as_text(entry.digest()));
     const auto [found, is_new] = known.try_emplace(key, known.size());
     out.of_row.push_back(found->second);
     out.is_first.push_back(is_new);
@@ -335,81 +287,57 @@ ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
 // In the order in which ObjectIndex::read_image() reads.
 void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objects) const {
   using Sink = ImageWriter::TextSink;
-  const auto each_object = [&](auto visit) {
-    size_t row = 0;
-    each([&](const RowView& view) {
-      if (objects.is_first.empty() || objects.is_first[row]) visit(view);
+  // Leaves out what is not of the first row of an object.
+  const auto of_objects = [&objects](auto visit) {
+    return [&objects, visit, row = size_t{0}](const auto& of_row) mutable {
+      if (objects.is_first.empty() || objects.is_first[row]) visit(of_row);
       ++row;
-    });
+    };
   };
-  // The same without the texts.
-  const auto each_row = [&](auto visit) {
-    size_t row = 0;
-    for (const Segment& segment : segments_) {
-      if (objects.is_first.empty()) {
-        for (const Row& one : segment.rows) visit(one);
-        continue;
-      }
-      for (const Row& one : segment.rows) {
-        if (objects.is_first[row++]) visit(one);
-      }
-    }
+  const auto each_object = [&](auto visit) { rows_.each(of_objects(visit)); };
+  const auto numbers = [&](EntryNumber which) {
+    return [&, which](auto visit) { rows_.each(which, of_objects(visit)); };
   };
-  std::vector<uint64_t> values(objects.count);
-  const auto write_column = [&](auto get) {
-    uint64_t* next = values.data();
-    each_row([&](const Row& row) { *next++ = get(row); });
-    writer.column(values);
-  };
-  write_column([](const Row& row) { return uint64_t{row.root}; });
+  writer.column_of(numbers(EntryNumber::kRoot));
   writer.text_column(objects.count, [&](const Sink& put) {
-    each_object([&put](const RowView& view) { put(view.name); });
+    each_object([&put](const EntryRows::Entry& entry) { put(entry.name()); });
   });
-  write_column([](const Row& row) { return row.size_bytes + 1; });
-  write_column([](const Row& row) { return row.generation_number; });
-  bool with_texts = false, with_digests = false;
-  each_row([&](const Row& row) {
-    with_texts = with_texts || row.generation_size != 0;
-    with_digests = with_digests || checksum_size(row.sum_kind) > sizeof(uint64_t);
+  writer.column_of([&](auto put) {
+    numbers(EntryNumber::kSizeBytes)([&put](uint64_t size_bytes) { put(size_bytes + 1); });
   });
+  writer.column_of(numbers(EntryNumber::kGeneration));
+  bool with_texts = false;
+  numbers(EntryNumber::kGenerationSize)(
+      [&](uint64_t size) { with_texts = with_texts || size > 0; });
   writer.number(with_texts ? 1 : 0);
   writer.text_column(with_texts ? objects.count : 0, [&](const Sink& put) {
-    if (with_texts) each_object([&put](const RowView& view) { put(view.generation); });
+    if (!with_texts) return;
+    each_object([&put](const EntryRows::Entry& entry) { put(entry.generation()); });
   });
-  SumColumns sums(objects.count);
-  if (with_digests) {
-    each_object(
-        [&sums](const RowView& view) { sums.add(view.row.sum_kind, view.row.sum, view.digest); });
-  } else {
-    each_row([&sums](const Row& row) { sums.add(row.sum_kind, row.sum, {}); });
-  }
-  sums.write(writer);
-  write_column([](const Row& row) { return row.updated; });
-  write_column([](const Row& row) { return uint64_t{row.component_count}; });
-  write_column([](const Row& row) { return row.metageneration; });
+  write_sums(writer, numbers(EntryNumber::kSumKind), numbers(EntryNumber::kSum),
+             [&](const ImageWriter::BytesSink& put) {
+               each_object([&put](const EntryRows::Entry& entry) { put(entry.digest()); });
+             });
+  writer.column_of(numbers(EntryNumber::kUpdated));
+  writer.column_of(numbers(EntryNumber::kComponentCount));
+  writer.column_of(numbers(EntryNumber::kMetageneration));
   for (size_t word = 0; word < kWordCount; ++word) {
     const std::vector<std::string>& texts = words_[word].texts();
     // Of a selection's words some may be nobody's; there are never more of them than objects.
-    std::unordered_map<uint32_t, uint64_t> numbers;
+    constexpr uint64_t kNobodys = UINT64_MAX;
+    std::vector<uint64_t> number_of(texts.size(), kNobodys);
     std::vector<std::string_view> used;
-    uint32_t last = 0;
-    uint64_t last_number = 0;
-    uint64_t* next = values.data();
-    each_row([&](const Row& row) {
-      const uint32_t id = row.words[word];
-      if (used.empty() || id != last) {
-        const auto [found, is_new] = numbers.try_emplace(id, used.size());
-        if (is_new) used.push_back(texts[id]);
-        last = id;
-        last_number = found->second;
-      }
-      *next++ = last_number;
+    numbers(kWordNumbers[word])([&](uint64_t id) {
+      if (number_of[id] != kNobodys) return;
+      number_of[id] = used.size();
+      used.emplace_back(texts[id]);
     });
     writer.number(used.size());
     writer.text_column(used.size(), [&used](const Sink& put) {
       for (const std::string_view text : used) put(text);
     });
-    writer.column(values);
+    writer.column_of(
+        [&](auto put) { numbers(kWordNumbers[word])([&](uint64_t id) { put(number_of[id]); }); });
   }
 }
 
@@ -417,14 +345,17 @@ void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objec
 // rule. The same entries make the same runs, in whatever portions they come.
 class ObjectIndexBuilder::RunColumns {
  public:
-  void add(uint64_t object, const Range& range) {
-    for (uint64_t taken = 0; taken < range.count;) {
+  void add(uint64_t object, const EntryRows::Entry& entry) {
+    const uint64_t entry_count = entry[EntryNumber::kCount];
+    const uint64_t length = entry[EntryNumber::kRangeLength];
+    const uint64_t stride = entry[EntryNumber::kStride];
+    for (uint64_t taken = 0; taken < entry_count;) {
       // The first of them show whether they continue what was there before.
-      const uint64_t begin = range.begin + taken * range.stride;
-      const bool is_rest = in_run_ > 1 && strides_.back() == range.stride;
-      const uint64_t count = is_rest ? range.count - taken : 1;
-      if (!continues(object, begin, range.length)) {
-        begin_run(object, begin, range.length);
+      const uint64_t begin = entry[EntryNumber::kRangeBegin] + taken * stride;
+      const bool is_rest = in_run_ > 1 && strides_.back() == stride;
+      const uint64_t count = is_rest ? entry_count - taken : 1;
+      if (!continues(object, begin, length)) {
+        begin_run(object, begin, length);
         ++taken;
         continue;
       }
@@ -483,19 +414,29 @@ void ObjectIndexBuilder::write_runs(ImageWriter& writer, const Objects& objects)
   writer.number(has_ranges_ ? 1 : 0);
   if (!has_ranges_) return;
   RunColumns runs;
-  bool with_sums = false;
   size_t row = 0;
-  each([&](const RowView& view) {
-    runs.add(objects.of_row[row++], view.range);
-    with_sums = with_sums || view.range.sum.kind() != ChecksumKind::kNone;
-  });
+  rows_.each([&](const EntryRows::Entry& entry) { runs.add(objects.of_row[row++], entry); });
   std::move(runs).write(writer);
-  // A column of nothing takes no bytes, for any number of entries.
-  SumColumns sums(with_sums ? size_ : 0);
-  each([&](const RowView& view) {
-    for (uint64_t i = 0; with_sums && i < view.range.count; ++i) sums.add(view.range.sum);
+  bool with_sums = false;
+  rows_.each(EntryNumber::kRangeSumKind, [&with_sums](uint64_t kind) {
+    with_sums = with_sums || static_cast<ChecksumKind>(kind) != ChecksumKind::kNone;
   });
-  sums.write(writer);
+  // A column of nothing takes no bytes, for any number of entries.
+  const auto each_entry = [&](auto visit) {
+    if (!with_sums) return;
+    rows_.each([&visit](const EntryRows::Entry& entry) {
+      for (uint64_t i = 0; i < entry[EntryNumber::kCount]; ++i) visit(entry);
+    });
+  };
+  const auto numbers = [&each_entry](EntryNumber which) {
+    return [&each_entry, which](auto visit) {
+      each_entry([which, &visit](const EntryRows::Entry& entry) { visit(entry[which]); });
+    };
+  };
+  write_sums(writer, numbers(EntryNumber::kRangeSumKind), numbers(EntryNumber::kRangeSum),
+             [&](const ImageWriter::BytesSink& put) {
+               each_entry([&put](const EntryRows::Entry& entry) { put(entry.range_digest()); });
+             });
 }
 
 void ObjectIndexBuilder::write_columns(ImageWriter& writer) const {
@@ -508,10 +449,9 @@ void ObjectIndexBuilder::write_columns(ImageWriter& writer) const {
     writer.number(static_cast<uint64_t>(kind));
   };
   const auto write_numbers = [&writer](const auto& values, auto number_of) {
-    std::vector<uint64_t> numbers;
-    numbers.reserve(values.size());
-    for (const auto value : values) numbers.push_back(number_of(value));
-    writer.column(numbers);
+    writer.column_of([&](auto put) {
+      for (const auto value : values) put(number_of(value));
+    });
   };
   for (const auto& [name, values] : columns_) {
     if (const auto* integers = std::get_if<std::vector<int64_t>>(&values)) {
@@ -540,10 +480,10 @@ void ObjectIndexBuilder::write_columns(ImageWriter& writer) const {
   }
 }
 
-Result<std::shared_ptr<const ObjectIndex>> ObjectIndexBuilder::build() const {
+Result<std::shared_ptr<const ObjectIndex>> ObjectIndexBuilder::build() && {
   const Result<uint64_t> total_size_bytes = check();
   if (!total_size_bytes) return std::unexpected(total_size_bytes.error());
-  const Objects objects = find_objects();
+  Objects objects = find_objects();
   ImageWriter writer;
   writer.number(size_);
   writer.number(std::max<size_t>(roots_.size(), 1));
@@ -556,7 +496,9 @@ Result<std::shared_ptr<const ObjectIndex>> ObjectIndexBuilder::build() const {
   write_runs(writer, objects);
   write_columns(writer);
   writer.number(*total_size_bytes);
-  Result<SharedBytes> image = SharedBytes::copy_of(std::move(writer).finish());
+  objects = {};
+  *this = {};  // before the image is there twice
+  Result<SharedBytes> image = SharedBytes::copy_of(writer.parts());
   if (!image) return std::unexpected(std::move(image.error()));
   return ObjectIndex::open(std::move(*image), ImageReader::Known::kGood);
 }
@@ -598,7 +540,7 @@ Result<std::shared_ptr<const ObjectIndex>> changed(const ObjectIndex& index,
   for (size_t i = 0; i < index.column_count(); ++i) {
     builder.set_column(index.column_name(i), index.values(i));
   }
-  return builder.build();
+  return std::move(builder).build();
 }
 
 void append_values(ColumnValues& to, const ColumnValues& from) {
@@ -639,7 +581,7 @@ Result<std::shared_ptr<const ObjectIndex>> select(const ObjectIndex& index,
   for (size_t i = 0; i < index.column_count(); ++i) {
     builder.set_column(index.column_name(i), index.values(i, positions));
   }
-  return builder.build();
+  return std::move(builder).build();
 }
 
 Result<std::shared_ptr<const ObjectIndex>> slice(const ObjectIndex& index, size_t begin,
@@ -648,13 +590,13 @@ Result<std::shared_ptr<const ObjectIndex>> slice(const ObjectIndex& index, size_
   std::vector<bool> used(index.roots().size(), begin == end);
   for (size_t i = begin; i < end; i += index.spacing(i).count) used[index.root(i)] = true;
   builder.add(index, begin, end, add_used_roots(builder, index.roots(), used));
-  if (index.column_count() == 0) return builder.build();
+  if (index.column_count() == 0) return std::move(builder).build();
   std::vector<size_t> positions(end - begin);
   std::iota(positions.begin(), positions.end(), begin);
   for (size_t i = 0; i < index.column_count(); ++i) {
     builder.set_column(index.column_name(i), index.values(i, positions));
   }
-  return builder.build();
+  return std::move(builder).build();
 }
 
 Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uint64_t window_bytes,
@@ -689,7 +631,7 @@ Result<std::shared_ptr<const ObjectIndex>> windows(const ObjectIndex& index, uin
                        .count = (part.size_bytes() - window_bytes) / stride_bytes + 1,
                        .stride_bytes = stride_bytes});
   }
-  return builder.build();
+  return std::move(builder).build();
 }
 
 Result<std::shared_ptr<const ObjectIndex>> concat(
@@ -728,7 +670,7 @@ Result<std::shared_ptr<const ObjectIndex>> concat(
     }
   }
   for (auto& [name, values] : columns) builder.set_column(name, std::move(values));
-  return builder.build();
+  return std::move(builder).build();
 }
 
 Result<std::shared_ptr<const ObjectIndex>> at_roots(const ObjectIndex& index,
@@ -812,7 +754,7 @@ Result<std::shared_ptr<const ObjectIndex>> with_columns(
     builder.set_column(std::move(name), index.values(i));
   }
   for (auto& [name, values] : columns) builder.set_column(name, std::move(values));
-  return builder.build();
+  return std::move(builder).build();
 }
 
 }  // namespace headrace

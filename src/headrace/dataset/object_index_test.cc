@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 std::shared_ptr<const ObjectIndex> index_of(const std::vector<ObjectInfo>& objects) {
   ObjectIndexBuilder builder;
   for (const ObjectInfo& object : objects) builder.add(object);
-  return builder.build().value();
+  return std::move(builder).build().value();
 }
 
 std::vector<ObjectInfo> objects_of(const ObjectIndex& index) {
@@ -91,7 +91,7 @@ std::shared_ptr<const ObjectIndex> everything() {
   builder.set_column("classes", texts_of(texts));
   for (size_t i = 0; i < count; ++i) texts[i] = cat("text ", i);
   builder.set_column("texts", texts_of(texts, /*is_bytes=*/true));
-  return builder.build().value();
+  return std::move(builder).build().value();
 }
 
 // Fields of every kind, of every size, present and absent.
@@ -165,11 +165,11 @@ TEST(ObjectIndex, AddsUpSizes) {
 TEST(ObjectIndex, RefusesObjectsThatCannotBe) {
   ObjectIndexBuilder nameless;
   nameless.add(object(""));
-  EXPECT_EQ(nameless.build().error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(std::move(nameless).build().error().code(), Code::kInvalidArgument);
   ObjectIndexBuilder huge;
   huge.add(object("a", UINT64_MAX - 1));
   huge.add(object("b", 1));
-  EXPECT_EQ(huge.build().error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(std::move(huge).build().error().code(), Code::kInvalidArgument);
 }
 
 TEST(ObjectIndex, IsFilteredByEverythingThatIsAsked) {
@@ -217,7 +217,7 @@ TEST(ObjectIndex, JoinsWhatSeveralBuildersCollected) {
     joined.append(std::move(part));
     EXPECT_EQ(joined.size(), next);
   }
-  const std::shared_ptr<const ObjectIndex> index = joined.build().value();
+  const std::shared_ptr<const ObjectIndex> index = std::move(joined).build().value();
   EXPECT_EQ(objects_of(*index), objects);
   EXPECT_THAT(index->roots(), ElementsAre("gs://bucket/train"));
 }
@@ -288,7 +288,7 @@ TEST(ObjectIndex, RefusesEntriesThatCannotBe) {
     ObjectIndexBuilder builder;
     builder.add(object("good"));
     builder.add(info, details);
-    const auto built = builder.build();
+    const auto built = std::move(builder).build();
     return built ? Code::kInternal : built.error().code();
   };
   for (const ByteRange range : {ByteRange{5, 11}, ByteRange{6, 5}, ByteRange{11, 11},
@@ -301,7 +301,8 @@ TEST(ObjectIndex, RefusesEntriesThatCannotBe) {
   ObjectIndexBuilder builder;
   builder.add(object("a"));
   builder.set_column("label", std::vector<int64_t>{1, 2});
-  EXPECT_THAT(builder.build().error().message(), HasSubstr("'label' has 2 values for 1 entries"));
+  EXPECT_THAT(std::move(builder).build().error().message(),
+              HasSubstr("'label' has 2 values for 1 entries"));
 }
 
 TEST(ObjectIndex, FindsEveryName) {
@@ -322,7 +323,7 @@ TEST(ObjectIndex, FindsNamesBelowTheirRoots) {
   builder.add(object("both"), {.root = b});
   builder.add(object("both"), {.root = a});
   builder.add(object("both"), {.root = a});
-  const auto index = builder.build().value();
+  const auto index = std::move(builder).build().value();
   EXPECT_EQ(index->find("one")->entry, 0u);
   EXPECT_EQ(index->find("one")->other_roots, 0u);
   EXPECT_FALSE(index->find("one", a).has_value());
@@ -337,7 +338,7 @@ TEST(ObjectIndex, FindsTheFirstOfManyRangesOfAnObject) {
   for (uint64_t i = 0; i < 100'000; ++i) {
     builder.add(object(i < 50'000 ? "a" : "b", 1 << 20), {.range = ByteRange{i, i + i % 7}});
   }
-  const auto index = builder.build().value();
+  const auto index = std::move(builder).build().value();
   EXPECT_EQ(index->find("a")->entry, 0u);
   EXPECT_EQ(index->find("b")->entry, 50'000u);
 }
@@ -366,7 +367,7 @@ TEST(ObjectIndex, ComputesRangesThatFollowARule) {
     }
     builder.add(info, {.range = ByteRange{kEach * kBytes, kEach * kBytes + kTail}});
   }
-  const auto index = builder.build().value();
+  const auto index = std::move(builder).build().value();
   ASSERT_EQ(index->size(), kShards * (kEach + 1));
   EXPECT_LT(index->image().bytes().size(), 4000u);
   for (uint64_t shard = 0; shard < kShards; ++shard) {
@@ -403,7 +404,8 @@ TEST(ObjectIndex, IsTheSameWhetherEntriesComeOneByOneOrByTheirRule) {
         singly.add(info, one);
       }
     }
-    const auto expected = singly.build().value(), index = by_rule.build().value();
+    const auto expected = std::move(singly).build().value(),
+               index = std::move(by_rule).build().value();
     ASSERT_EQ(index->size(), count);
     if (expected->has_ranges() == index->has_ranges()) ASSERT_EQ(copy(*index), copy(*expected));
     for (size_t i = 0; i < count; ++i) {
@@ -434,7 +436,8 @@ TEST(ObjectIndex, HasWindowsThatTakeNoMemory) {
   }
   builder.add(object("short", kWindow - 1), {});
   builder.add_root("gs://b/tokens");
-  const auto index = windows(*builder.build().value(), kWindow, kStride).value();
+  const auto files = std::move(builder).build().value();
+  const auto index = windows(*files, kWindow, kStride).value();
   ASSERT_EQ(index->size(), kFiles * kWindows);
   EXPECT_LT(index->image().bytes().size(), 2000u);
   EXPECT_EQ(index->common_size_bytes(), kWindow);
@@ -455,8 +458,7 @@ TEST(ObjectIndex, HasWindowsThatTakeNoMemory) {
                            slice(*index, kWindows + 5, index->size()).value()};
   EXPECT_EQ(both[0]->size(), kWindows + 5);
   EXPECT_EQ(concat(both).value()->fingerprint(), fingerprint);
-  EXPECT_NE(windows(*builder.build().value(), kWindow, kStride + 1).value()->fingerprint(),
-            fingerprint);
+  EXPECT_NE(windows(*files, kWindow, kStride + 1).value()->fingerprint(), fingerprint);
 }
 
 TEST(ObjectIndex, HasWindowsInPartsOfItsEntries) {
@@ -465,7 +467,7 @@ TEST(ObjectIndex, HasWindowsInPartsOfItsEntries) {
   builder.add(object("a", 100), {.range = ByteRange{40, 60}});
   builder.add(object("b", 100), {});
   const std::vector<ByteRange> parts = {{10, 30}, {5, 20}, {95, 100}};
-  const auto index = windows(*builder.build().value(), 10, 5, parts).value();
+  const auto index = windows(*std::move(builder).build().value(), 10, 5, parts).value();
   std::vector<ByteRange> found;
   for (size_t i = 0; i < index->size(); ++i) found.push_back(*index->range(i));
   EXPECT_THAT(found, ElementsAre(ByteRange{10, 20}, ByteRange{15, 25}, ByteRange{20, 30},
@@ -504,8 +506,9 @@ TEST(ObjectIndex, TakesAtMostSixteenBytesForARange) {
       at += (size + 1023) / 512 * 512;
     }
   }
-  const double per_entry = static_cast<double>(builder.build().value()->image().bytes().size()) /
-                           static_cast<double>(count);
+  const double per_entry =
+      static_cast<double>(std::move(builder).build().value()->image().bytes().size()) /
+      static_cast<double>(count);
   std::printf("%.1f bytes a range with its CRC32C\n", per_entry);
   EXPECT_LE(per_entry, 16);
 }
@@ -537,7 +540,7 @@ TEST(ObjectIndex, IsRebasedWithinItsBucketOnly) {
     ObjectIndexBuilder builder;
     builder.add_root(root);
     for (const ObjectInfo& each : objects) builder.add(each);
-    return builder.build().value();
+    return std::move(builder).build().value();
   };
   const auto index = at("gs://a/b", {object("c/1"), object("c/2"), object("d"), object("c/")});
   EXPECT_EQ(rebased(index, "gs://a/b").value(), index);
@@ -583,7 +586,7 @@ std::shared_ptr<const ObjectIndex> million(bool numbers) {
     each.checksum = Crc32c(static_cast<uint32_t>(random()));
     builder.add(each);
   }
-  return builder.build().value();
+  return std::move(builder).build().value();
 }
 
 TEST(ObjectIndex, TakesFewBytesForAMillionNames) {
@@ -612,7 +615,7 @@ TEST(ObjectIndex, HasAFingerprintOfNamesRangesSizesAndChecksums) {
   ObjectIndexBuilder elsewhere;
   elsewhere.add_root("gs://elsewhere");
   for (const ObjectInfo& each : objects) elsewhere.add(each);
-  EXPECT_EQ(elsewhere.build().value()->fingerprint(), fingerprint);
+  EXPECT_EQ(std::move(elsewhere).build().value()->fingerprint(), fingerprint);
   for (const std::vector<ObjectInfo>& changed :
        {std::vector{objects[0]}, std::vector{objects[0], object("c", 2)},
         std::vector{objects[0], object("b", 3)}, std::vector{object("a", 1), objects[1]},
@@ -625,7 +628,7 @@ TEST(ObjectIndex, HasAFingerprintOfNamesRangesSizesAndChecksums) {
         std::optional(ByteRange{1, 1})}) {
     ObjectIndexBuilder builder;
     builder.add(objects[0], {.range = range});
-    of_ranges.push_back(builder.build().value()->fingerprint());
+    of_ranges.push_back(std::move(builder).build().value()->fingerprint());
   }
   std::ranges::sort(of_ranges);
   EXPECT_EQ(std::ranges::unique(of_ranges).size(), 0u);
@@ -636,7 +639,8 @@ TEST(ObjectIndex, IsOpenedFromItsImage) {
   ObjectIndexBuilder builder;
   for (const ObjectInfo& each : objects) builder.add(each);
   builder.add_root("gs://b/p");
-  const std::shared_ptr<const ObjectIndex> index = open(copy(*builder.build().value())).value();
+  const std::shared_ptr<const ObjectIndex> index =
+      open(copy(*std::move(builder).build().value())).value();
   EXPECT_EQ(objects_of(*index), objects);
   EXPECT_THAT(index->roots(), ElementsAre("gs://b/p"));
 }

@@ -30,7 +30,7 @@ std::shared_ptr<const ObjectIndex> index_of(const std::vector<Object>& objects) 
     const ObjectInfo info{.name = object.name, .size_bytes = object.size_bytes};
     builder.add(info, {.root = root});
   }
-  return builder.build().value();
+  return std::move(builder).build().value();
 }
 
 std::shared_ptr<const ObjectIndex> numbered(size_t count, uint64_t size_bytes = 100) {
@@ -217,7 +217,7 @@ TEST(PackPlan, MembersOfTwoShardsAreDifferentSamples) {
     names.add("a.cls");
   }
   builder.set_column(std::string(kMemberColumn), std::move(names));
-  const auto index = builder.build().value();
+  const auto index = std::move(builder).build().value();
   EXPECT_EQ(PackPlan::make(index, {.max_shard_samples = 1}).value().sample_count(), 2);
   EXPECT_THAT(PackPlan::make(index, {}), RefusesAt("gs://bucket/2.tar", "'a'"));
 }

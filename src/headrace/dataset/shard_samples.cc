@@ -145,7 +145,7 @@ class SampleWriter {
     builder_.set_column(std::string(kKeyColumn), std::move(keys_));
     builder_.set_column(std::string(kFieldsColumn), std::move(fields_));
     builder_.set_column(std::string(kPlacesColumn), std::move(places_));
-    return builder_.build();
+    return std::move(builder_).build();
   }
 
  private:
@@ -302,7 +302,7 @@ Result<std::shared_ptr<const ObjectIndex>> member_index(const ObjectIndex& shard
     }
   }
   builder.set_column(std::string(kMemberColumn), std::move(names));
-  return builder.build();
+  return std::move(builder).build();
 }
 
 Result<SampleIndex> sample_index(const ObjectIndex& members, bool skip_errors) {

@@ -24,7 +24,7 @@ std::shared_ptr<const ObjectIndex> members_of(const std::vector<Member>& members
     names.add(member.name);
   }
   builder.set_column(std::string(kMemberColumn), std::move(names));
-  return builder.build().value();
+  return std::move(builder).build().value();
 }
 
 // "key:field[begin,end)...": places are those in the shard.
@@ -140,15 +140,17 @@ TEST(SampleIndex, OfAShardTwiceHasItsSamplesTwice) {
 }
 
 TEST(SampleIndex, IsMadeOfMembersAlone) {
-  ObjectIndexBuilder builder;
-  builder.add(ObjectInfo{.name = "a", .size_bytes = 1});
-  EXPECT_THAT(sample_index(*builder.build().value()), Refuses("no index of members"));
-  builder.set_column(std::string(kMemberColumn), std::vector<int64_t>{1});
-  EXPECT_THAT(sample_index(*builder.build().value()), Refuses("no index of members"));
+  const auto index_with = [](std::optional<ColumnValues> members) {
+    ObjectIndexBuilder builder;
+    builder.add(ObjectInfo{.name = "a", .size_bytes = 1});
+    if (members) builder.set_column(std::string(kMemberColumn), std::move(*members));
+    return std::move(builder).build().value();
+  };
+  EXPECT_THAT(sample_index(*index_with({})), Refuses("no index of members"));
+  EXPECT_THAT(sample_index(*index_with(std::vector<int64_t>{1})), Refuses("no index of members"));
   TextValues names;
   names.add("a.jpg");
-  builder.set_column(std::string(kMemberColumn), std::move(names));
-  EXPECT_THAT(sample_index(*builder.build().value()), Refuses("a whole object"));
+  EXPECT_THAT(sample_index(*index_with(std::move(names))), Refuses("a whole object"));
 }
 
 TEST(SampleIndex, OfManySamplesKeepsFewBytesOfEach) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -14,15 +15,22 @@ namespace {
 
 constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 
-// Write access ends before it is sealed: a writable mapping would forbid that.
-bool fill_and_seal(int descriptor, std::span<const std::byte> bytes) {
-  for (size_t written = 0; written < bytes.size();) {
-    const ssize_t count = ::write(descriptor, bytes.data() + written, bytes.size() - written);
+using Parts = std::span<const std::span<const std::byte>>;
+
+bool write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return false;
-    written += static_cast<size_t>(count);
+    bytes = bytes.subspan(static_cast<size_t>(count));
   }
-  return ::fcntl(descriptor, F_ADD_SEALS, kSeals) == 0;
+  return true;
+}
+
+// Write access ends before it is sealed: a writable mapping would forbid that.
+bool fill_and_seal(int descriptor, Parts parts) {
+  return std::ranges::all_of(parts, [&](auto part) { return write_all(descriptor, part); }) &&
+         ::fcntl(descriptor, F_ADD_SEALS, kSeals) == 0;
 }
 
 }  // namespace
@@ -50,22 +58,23 @@ void SharedBytes::swap(SharedBytes& other) noexcept {
   std::swap(mapped_, other.mapped_);
 }
 
-Result<SharedBytes> SharedBytes::copy_of(std::span<const std::byte> bytes) {
+Result<SharedBytes> SharedBytes::copy_of(Parts parts) {
   SharedBytes out;
-  if (bytes.size() >= kSharedFromBytes) {
+  size_t size = 0;
+  for (const std::span<const std::byte> part : parts) size += part.size();
+  if (size >= kSharedFromBytes) {
     out.descriptor_ = ::memfd_create("headrace-index", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (out.descriptor_ >= 0 && fill_and_seal(out.descriptor_, bytes) &&
-        out.map_descriptor(bytes.size())) {
+    if (out.descriptor_ >= 0 && fill_and_seal(out.descriptor_, parts) && out.map_descriptor(size)) {
       return out;
     }
     // Where that is not to be had (a sandbox, no descriptor left), the heap serves: what is lost is
     // that a spawned process gets a copy.
     out = SharedBytes();
   }
-  auto* data = new std::byte[bytes.size()];
-  if (!bytes.empty()) std::memcpy(data, bytes.data(), bytes.size());
+  auto* data = new std::byte[size];
   out.data_ = data;
-  out.size_ = bytes.size();
+  out.size_ = size;
+  for (const std::span<const std::byte> part : parts) data = std::ranges::copy(part, data).out;
   return out;
 }
 

@@ -18,8 +18,12 @@ class SharedBytes {
  public:
   static constexpr uint64_t kSharedFromBytes = 256 * 1024;
 
+  // Of parts: one behind the other.
   // Errors: kExhausted if the system has no memory.
-  static Result<SharedBytes> copy_of(std::span<const std::byte> bytes);
+  static Result<SharedBytes> copy_of(std::span<const std::span<const std::byte>> parts);
+  static Result<SharedBytes> copy_of(std::span<const std::byte> bytes) {
+    return copy_of(std::span(&bytes, 1));
+  }
   // Opens the bytes of another process by its descriptor(). Takes over the descriptor, even on
   // failure.
   // Errors: kInvalidArgument if it was not made by copy_of(); kExhausted.
