@@ -111,7 +111,7 @@ torch-smoke: wheel fake-gcs  ## the wheel with the oldest and the newest support
 
 # ---- longer
 
-soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000), SOAK_DATAFLUX (a clone)
+soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_EXAMPLES (500) per property, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000), SOAK_DATAFLUX (a clone)
 	@$(STAGE) fuzz-build tools/build.sh fuzz
 	@$(STAGE) soak tools/soak.sh
 

@@ -216,6 +216,7 @@ def balanced(pattern: str) -> bool:
 
 @hypothesis.settings(max_examples=500)
 @hypothesis.example("}{")
+@hypothesis.example("{0..0}}{")
 @hypothesis.given(PATTERNS)
 def test_braces_mean_what_they_mean_to_webdataset(pattern: str) -> None:
     try:
@@ -224,8 +225,7 @@ def test_braces_mean_what_they_mean_to_webdataset(pattern: str) -> None:
         with pytest.raises(headrace.InvalidArgumentError, match="a brace is"):
             expand_braces(pattern)
         return
-    if not balanced(pattern):  # "}{", which it leaves as it is
-        assert wanted == [pattern]
+    if not balanced(pattern):  # "}{", which it leaves where it is
         with pytest.raises(headrace.InvalidArgumentError, match="a brace is"):
             expand_braces(pattern)
         return

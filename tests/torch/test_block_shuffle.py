@@ -86,6 +86,8 @@ def test_each_comes_once_on_any_ranks_and_an_epoch_goes_on_with_others(
     seen: list[int] = []
     state = None
     for turn, world_size in enumerate(world_sizes):
+        if count - len(seen) < world_size and turn > 0:
+            break  # too little is left for a step here, so they would begin the next epoch
         size = data.draw(st.integers(1, 20))
         ranks = [
             sampler(count, rule, size, rank=rank, world_size=world_size)
