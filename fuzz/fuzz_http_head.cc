@@ -135,6 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (!head_bytes) {
     check(head_bytes.error().code() == Code::kUnavailable && head.fields().empty());
+    check(!early_bytes || *early_bytes == 0);  // what is wrong is wrong to the end
     return 0;
   }
   check(*head_bytes <= size);

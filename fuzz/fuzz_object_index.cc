@@ -49,18 +49,10 @@ std::vector<Entry> entries_of(const ObjectIndex& index) {
 }
 
 Result<Index> try_built(const std::vector<Entry>& entries, const std::vector<std::string>& roots) {
-  ObjectIndexBuilder all, part;
-  for (const std::string& root : roots) {
-    all.add_root(root);
-    part.add_root(root);
-  }
-  for (size_t i = 0; i < entries.size(); ++i) {
-    (i % 3 == 2 ? part : all).add(entries[i].object, entries[i].details);
-    if (i % 3 != 2) continue;
-    all.append(std::move(part));
-    for (const std::string& root : roots) part.add_root(root);
-  }
-  return std::move(all).build();
+  ObjectIndexBuilder builder;
+  for (const std::string& root : roots) builder.add_root(root);
+  for (const Entry& entry : entries) builder.add(entry.object, entry.details);
+  return std::move(builder).build();
 }
 
 Index with_same_columns(const ObjectIndex& to, const ObjectIndex& from) {

@@ -40,8 +40,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # The machine that runs the tests may be slow; what is searched for does not depend on that. `make
 # test` tries the same examples each time, so that what passed once passes again; `make soak` looks
-# for new ones, as many as this says.
-SEARCHED = int(os.environ.get("HEADRACE_EXAMPLES", "0"))
+# for new ones, as many as this says, or the test itself.
+SEARCHED = int(os.environ.get("HEADRACE_EXAMPLES") or 0)
 hypothesis.settings.register_profile(
     "headrace", deadline=None, max_examples=SEARCHED or 50, derandomize=not SEARCHED
 )

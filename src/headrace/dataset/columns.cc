@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 
 #include "headrace/format/crc32c.h"
 
@@ -105,12 +106,14 @@ void ImageWriter::fixed_column(size_t width_bytes,
   number(width_bytes);
   if (width_bytes == 0) return;
   for_each([&](std::span<const std::byte> value) {
+    assert(value.size() <= width_bytes);
     std::byte* const end = std::ranges::copy(value, room(width_bytes)).out;
     std::fill_n(end, width_bytes - value.size(), std::byte{0});
   });
 }
 
 std::vector<std::span<const std::byte>> ImageWriter::parts() {
+  assert(head_.empty());
   std::ranges::fill_n(room(kPaddingBytes), kPaddingBytes, std::byte{0});
   for (const char c : kMagic) append(head_, c);
   append(head_, ImageReader::kVersion);

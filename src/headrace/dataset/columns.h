@@ -124,7 +124,7 @@ class ImageWriter {
   void fixed_column(size_t width_bytes, const std::function<void(const BytesSink&)>& for_each);
 
   std::vector<std::byte> finish() &&;
-  // The image in parts, which lie here until the writer goes. Nothing may be written any more.
+  // The image in parts, which lie here until the writer goes. The last call, and the only one.
   std::vector<std::span<const std::byte>> parts();
 
  private:

@@ -1,13 +1,10 @@
 #include "headrace/dataset/entry_rows.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace headrace {
 
 void EntryRows::pack() {
-  if (rows_.empty()) return;
   // Column by column: rows are read once, not twice for each number.
   scratch_.resize(kEntryNumberCount * rows_.size());
   const auto column_of = [this](size_t which) {
@@ -28,12 +25,13 @@ void EntryRows::pack() {
       rest.remove_prefix(text_size);
     }
   });
-  Packed& packed = packed_.emplace_back();
+  Packed packed;
   packed.size = rows_.size();
   packed.image = std::move(writer).finish();
   ImageReader reader(packed.image, ImageReader::Known::kGood);
   for (PackedColumn& column : packed.numbers) column = reader.column(packed.size);
   packed.texts = reader.text_column(packed.size);
+  packed_.push_back(std::move(packed));  // its columns refer to memory that does not move
   rows_.clear();
   text_.clear();
 }
@@ -47,30 +45,6 @@ void EntryRows::add(EntryNumbers numbers, const Texts& texts) {
   for (const std::span<const std::byte> digest : {texts.digest, texts.range_digest}) {
     text_.append(reinterpret_cast<const char*>(digest.data()), digest.size());
   }
-}
-
-void EntryRows::append(EntryRows&& other) {
-  pack();
-  std::ranges::move(other.packed_, std::back_inserter(packed_));
-  std::swap(rows_, other.rows_);
-  std::swap(text_, other.text_);
-  other = {};
-}
-
-void EntryRows::change(const std::function<void(EntryNumbers&)>& change) {
-  EntryRows changed;
-  each([&](const Entry& entry) {
-    EntryNumbers row;
-    for (size_t which = 0; which < kEntryNumberCount; ++which) {
-      row[static_cast<EntryNumber>(which)] = entry[static_cast<EntryNumber>(which)];
-    }
-    change(row);
-    changed.add(row, {.name = entry.name(),
-                      .generation = entry.generation(),
-                      .digest = entry.digest(),
-                      .range_digest = entry.range_digest()});
-  });
-  *this = std::move(changed);
 }
 
 }  // namespace headrace

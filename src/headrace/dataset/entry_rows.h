@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,10 +68,6 @@ class EntryRows {
 
   // The sizes of the texts are filled in.
   void add(EntryNumbers numbers, const Texts& texts);
-  // Moves the rows of `other` behind these.
-  void append(EntryRows&& other);
-  // `change` may change any number but those of the texts.
-  void change(const std::function<void(EntryNumbers&)>& change);
 
   // Calls `visit` with this number of each row.
   template <class Visit>
@@ -82,6 +77,19 @@ class EntryRows {
       for (size_t i = 0; i < packed.size; ++i) visit(column[i]);
     }
     for (const EntryNumbers& row : rows_) visit(row[which]);
+  }
+  // The same for each entry: as often for a row as it stands for entries.
+  template <class Visit>
+  void each_entry(EntryNumber which, Visit visit) const {
+    const auto repeat = [&visit](uint64_t number, uint64_t count) {
+      for (uint64_t i = 0; i < count; ++i) visit(number);
+    };
+    for (const Packed& packed : packed_) {
+      const PackedColumn& column = packed.numbers[static_cast<size_t>(which)];
+      const PackedColumn& counts = packed.numbers[static_cast<size_t>(EntryNumber::kCount)];
+      for (size_t i = 0; i < packed.size; ++i) repeat(column[i], counts[i]);
+    }
+    for (const EntryNumbers& row : rows_) repeat(row[which], row[EntryNumber::kCount]);
   }
   // Calls `visit` with each row, an Entry, which is valid until it returns.
   template <class Visit>

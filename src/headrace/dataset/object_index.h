@@ -235,7 +235,7 @@ struct EntryDetails {
   uint64_t count = 1, stride_bytes = 0;
 };
 
-// Collects entries. Several threads may each fill their own, which are then joined.
+// Collects entries.
 // Thread: confined.
 class ObjectIndexBuilder {
  public:
@@ -251,8 +251,6 @@ class ObjectIndexBuilder {
   // Adds these entries of another index; `roots` maps its roots to the numbers of ours. What it
   // computes by a rule stays computed.
   void add(const ObjectIndex& from, size_t begin, size_t end, std::span<const uint32_t> roots);
-  // Appends the entries of `other` without copying objects. Neither may have columns.
-  void append(ObjectIndexBuilder&& other);
   // Adds a column with one value per entry, once all entries have been added. A column of the same
   // name is replaced.
   void set_column(std::string name, ColumnValues values);

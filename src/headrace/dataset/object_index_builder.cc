@@ -166,36 +166,6 @@ void ObjectIndexBuilder::add(const ObjectIndex& from, size_t begin, size_t end,
   }
 }
 
-void ObjectIndexBuilder::append(ObjectIndexBuilder&& other) {
-  std::array<std::vector<uint32_t>, kWordCount> ids;
-  bool same = true;
-  for (size_t word = 0; word < kWordCount; ++word) {
-    for (const std::string& text : other.words_[word].texts()) {
-      same = words_[word].id_of(text) == ids[word].size() && same;
-      ids[word].push_back(words_[word].id_of(text));
-    }
-  }
-  std::vector<uint32_t> roots;
-  for (const std::string& root : other.roots_) {
-    same = add_root(root) == roots.size() && same;
-    roots.push_back(add_root(root));
-  }
-  if (!same) {
-    other.rows_.change([&](EntryNumbers& row) {
-      for (size_t word = 0; word < kWordCount; ++word) {
-        uint64_t& id = row[kWordNumbers[word]];
-        id = ids[word][id];
-      }
-      uint64_t& root = row[EntryNumber::kRoot];
-      if (root < roots.size()) root = roots[root];
-    });
-  }
-  rows_.append(std::move(other.rows_));
-  size_ += other.size_;
-  has_ranges_ = has_ranges_ || other.has_ranges_;
-  other = {};
-}
-
 void ObjectIndexBuilder::set_column(std::string name, ColumnValues values) {
   for (auto& [known, old] : columns_) {
     if (known != name) continue;
@@ -422,20 +392,17 @@ void ObjectIndexBuilder::write_runs(ImageWriter& writer, const Objects& objects)
     with_sums = with_sums || static_cast<ChecksumKind>(kind) != ChecksumKind::kNone;
   });
   // A column of nothing takes no bytes, for any number of entries.
-  const auto each_entry = [&](auto visit) {
-    if (!with_sums) return;
-    rows_.each([&visit](const EntryRows::Entry& entry) {
-      for (uint64_t i = 0; i < entry[EntryNumber::kCount]; ++i) visit(entry);
-    });
-  };
-  const auto numbers = [&each_entry](EntryNumber which) {
-    return [&each_entry, which](auto visit) {
-      each_entry([which, &visit](const EntryRows::Entry& entry) { visit(entry[which]); });
+  const auto numbers = [&](EntryNumber which) {
+    return [this, with_sums, which](auto visit) {
+      if (with_sums) rows_.each_entry(which, visit);
     };
   };
   write_sums(writer, numbers(EntryNumber::kRangeSumKind), numbers(EntryNumber::kRangeSum),
-             [&](const ImageWriter::BytesSink& put) {
-               each_entry([&put](const EntryRows::Entry& entry) { put(entry.range_digest()); });
+             [this](const ImageWriter::BytesSink& put) {
+               rows_.each([&put](const EntryRows::Entry& entry) {
+                 const uint64_t count = entry[EntryNumber::kCount];
+                 for (uint64_t i = 0; i < count; ++i) put(entry.range_digest());
+               });
              });
 }
 

@@ -229,8 +229,9 @@ const char* ResponseHead::take(std::string_view whole, std::span<const uint16_t>
 
 Result<size_t> parse_response_head(std::string_view bytes, ResponseHead& head) {
   head.clear();
-  // Looking for the end first keeps a head that comes byte by byte from being parsed again for each
-  // byte; looking at the beginning first tells at once that this is no HTTP (a TLS port, say).
+  // Taking fields only once the end is there keeps a head that comes byte by byte from being parsed
+  // again for each byte; looking at the beginning first tells at once that this is no HTTP (a TLS
+  // port, say).
   constexpr std::string_view kBeginning = "HTTP/1.";
   const size_t compared = std::min(bytes.size(), kBeginning.size());
   if (bytes.substr(0, compared) != kBeginning.substr(0, compared)) {

@@ -182,6 +182,33 @@ TEST(ResponseHead, TakesTheLargestLength) {
   EXPECT_EQ(head.content_length, UINT64_MAX);
 }
 
+// It is looked at 64 bytes at a time: whatever is told apart must be wherever it lies.
+TEST(ResponseHead, IsTheSameWhereverItsLinesEnd) {
+  for (size_t size = 0; size < 130; ++size) {
+    const std::string reason(size, 'x');
+    const auto head_of = [&reason](std::string_view line_end) {
+      return cat("HTTP/1.1 200 ", reason, line_end, "Content-Length: 3\r\nA: b\r\n\r\n");
+    };
+    const std::string good = head_of("\r\n");
+    ResponseHead head;
+    for (size_t cut = 0; cut < good.size(); ++cut) {
+      ASSERT_EQ(parse_response_head(std::string_view(good).substr(0, cut), head).value(), 0u);
+    }
+    // What follows the head is not looked at.
+    for (const std::string_view body : {"", "\n\x01\x7F", "\r\n\r\n"}) {
+      ASSERT_EQ(parse_response_head(cat(good, body), head).value(), good.size()) << size;
+      ASSERT_EQ(head.content_length, 3u);
+      ASSERT_EQ(head.find("a"), "b");
+    }
+    for (const std::string_view line_end :
+         {"\n", "\r", "\r\r\n", "\n\r\n", "\x01\r\n", "\x7F\r\n"}) {
+      ASSERT_THAT(message_of(head_of(line_end)), HasSubstr("control characters")) << size;
+    }
+    // As soon as it has come.
+    ASSERT_THAT(message_of(cat("HTTP/1.1 200 ", reason, "\n")), HasSubstr("control characters"));
+  }
+}
+
 TEST(ResponseHead, RefusesFoldedLines) {
   EXPECT_THAT(message_of(head_with("A: 1\r\n 2\r\n")), HasSubstr("several lines"));
   EXPECT_THAT(message_of(head_with("A: 1\r\n \r\nB: 2\r\n")), HasSubstr("several lines"));

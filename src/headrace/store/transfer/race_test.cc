@@ -394,6 +394,15 @@ TEST_F(RaceTest, AnAnswerThatTurnsOutToBeLargeIsCutAtItsHead) {
   EXPECT_EQ(metrics().hedge_bytes_dropped_total, 0u);
 }
 
+TEST_F(RaceTest, OneOfJustThatSizeIsReadToItsEnd) {
+  run({{.head_after = seconds(1), .body = std::string(HedgeRules::kMostDrainedBytes, 'x')},
+       {.body = "second"}});
+  EXPECT_EQ(attempt_.text, "second");
+  pass(seconds(1));
+  EXPECT_EQ(metrics().hedges_cut_total, 0u);
+  EXPECT_EQ(metrics().hedge_bytes_dropped_total, HedgeRules::kMostDrainedBytes);
+}
+
 TEST_F(RaceTest, AHedgeThatIsLateGetsAThirdAttemptAndNoFourth) {
   const milliseconds took =
       run({{.head_after = seconds(1)}, {.head_after = seconds(1)}, {.body = "third"}});
