@@ -11,8 +11,6 @@
 #include <span>
 #include <string_view>
 
-#include "headrace/base/ascii.h"
-
 namespace headrace {
 
 inline constexpr size_t kMaskedBytes = 64;
@@ -39,12 +37,6 @@ inline HeadMasks head_masks_by_byte(std::span<const char, kMaskedBytes> bytes) {
   return masks;
 }
 
-// What most names of fields consist of.
-constexpr bool is_usual_in_names(char c) {
-  const char lower = ascii_lower(c);
-  return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || c == '-';
-}
-
 #ifdef __SSE2__
 
 inline HeadMasks head_masks(std::span<const char, kMaskedBytes> bytes) {
@@ -66,8 +58,8 @@ inline HeadMasks head_masks(std::span<const char, kMaskedBytes> bytes) {
   return masks;
 }
 
-// How many characters at the beginning of `text` are usual in names, or fewer: what is left at its
-// end, less than a vector, is not looked at.
+// How many characters at the beginning of `text` are usual in names (letters, digits, dashes), or
+// fewer: what is left at its end, less than a vector, is not looked at.
 inline size_t usual_name_size(std::string_view text) {
   constexpr size_t kVectorBytes = sizeof(__m128i);
   size_t size = 0;

@@ -6,10 +6,17 @@
 #include <random>
 #include <string>
 
+#include "headrace/base/ascii.h"
+
 namespace headrace {
 namespace {
 
 constexpr std::string_view kTelling("\r\n\t\0\x1F \x7E\x7F\x80\xFF\x0Ax:", 14);
+
+bool is_usual_in_names(char c) {
+  const char lower = ascii_lower(c);
+  return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || c == '-';
+}
 
 TEST(HeadMasks, AreThoseOfEachByte) {
   for (int byte = 0; byte < 256; ++byte) {
