@@ -196,7 +196,8 @@ TEST(ResponseHead, IsTheSameWhereverItsLinesEnd) {
     }
     // What follows the head is not looked at.
     for (const std::string_view body : {"", "\n\x01\x7F", "\r\n\r\n"}) {
-      ASSERT_EQ(parse_response_head(cat(good, body), head).value(), good.size()) << size;
+      const std::string bytes = cat(good, body);
+      ASSERT_EQ(parse_response_head(bytes, head).value(), good.size()) << size;
       ASSERT_EQ(head.content_length, 3u);
       ASSERT_EQ(head.find("a"), "b");
     }
