@@ -83,7 +83,7 @@ stubs-write: build  ## write the stub of headrace._engine anew
 stubs: build  ## the checked-in stub of headrace._engine is the generated one
 	@$(STAGE) stubs tools/stubs.sh check
 
-tidy: venv  ## clang-tidy over src/ and bindings/
+tidy: build  ## clang-tidy over src/ and bindings/
 	@$(STAGE) tidy tools/tidy.sh
 
 asan: deps  ## C++ tests under AddressSanitizer and UBSan

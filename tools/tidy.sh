@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # clang-tidy over the engine and the bindings (tests and fuzzers are left to the compiler). A file
-# whose text, headers of ours and settings have not changed since it passed is not checked again.
+# that passed is not checked again, in this checkout or, as with ccache, in another one of this user,
+# until it, a header of ours that it includes or a setting changes. What it includes, the build knows.
 # usage: tools/tidy.sh [FILE...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,28 +13,40 @@ fi
 # The checker comes without builtin headers; it is of the compiler's own version and takes those.
 resource_dir=$(clang-19 -print-resource-dir)
 export database resource_dir
-passed=build/tidy
+passed=${XDG_CACHE_HOME:-$HOME/.cache}/headrace/tidy
 mkdir -p "$passed"
-common=$({ .venv/bin/clang-tidy --version; cat .clang-tidy; tools/sources.sh 'src/*.h' 'bindings/*.h' |
-  xargs -r cat; } | sha256sum)
+find "$passed" -type f -mtime +30 -delete
+export passed
+common=$({ .venv/bin/clang-tidy --version; cat .clang-tidy CMakeLists.txt cmake/*.cmake; } | sha256sum)
 files=("$@")
 if ((${#files[@]} == 0)); then
   mapfile -t files < <(tools/sources.sh 'src/*.cc' 'bindings/*.cc' | grep -v '_test[^/]*\.cc$')
 fi
+declare -A included key
+while IFS=$'\t' read -r file header; do included[$file]+="$header"$'\n'; done < <(
+  ninja -C "$database" -t deps | awk '
+    /: #deps / { file = "" }
+    $1 ~ "^../../(src|bindings)/" { sub("^../../", "", $1); if (file == "") file = $1
+      print file "\t" $1 }' | sort -u)
 todo=()
-declare -A key
 for file in "${files[@]}"; do
-  key[$file]=$( (echo "$common"; cat "$file") | sha256sum | cut -d' ' -f1)
+  # What was not built is checked each time.
+  key[$file]=unknown
+  [[ ! -v included[$file] ]] || key[$file]=$({ echo "$common $file"; xargs sha256sum <<< "${included[$file]}"; } |
+    sha256sum | cut -d' ' -f1)
   [[ -f $passed/${key[$file]} ]] || todo+=("$file:${key[$file]}")
 done
 echo "${#todo[@]} of ${#files[@]} files to check"
 check_one() {
-  local file=${1%:*} key=${1##*:}
+  local file=${1%:*} key=${1##*:} log
+  log=$(mktemp)
   if .venv/bin/clang-tidy --quiet -p "$database" --extra-arg="-resource-dir=$resource_dir" \
-      --extra-arg=-Wno-unknown-warning-option "$file" > "build/tidy/$key.log" 2>&1; then
-    mv "build/tidy/$key.log" "build/tidy/$key"
+      --extra-arg=-Wno-unknown-warning-option "$file" > "$log" 2>&1; then
+    [[ $key == unknown ]] || : > "$passed/$key"
+    rm "$log"
   else
-    grep -vE '^[0-9]+ warnings? |^Suppressed|^Use -header-filter' "build/tidy/$key.log"
+    grep -vE '^[0-9]+ warnings? |^Suppressed|^Use -header-filter' "$log"
+    rm "$log"
     return 1
   fi
 }

@@ -2,24 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
+#include "headrace/base/units.h"
 #include "headrace/store/transfer/pace.h"
 
 namespace headrace {
 namespace {
 
 using std::chrono::duration;
+using std::chrono::nanoseconds;
 
-constexpr double kMinIntervalS = 0.1;
+constexpr double kMinIntervalS = 0.1, kMaxIntervalS = 1;
 constexpr uint32_t kMinLimit = 4;
-constexpr double kStartGain = 1.2;      // a doubling must pay this much to be followed by another
-constexpr double kProbeGain = 1.03;     // a probe upwards must pay this much to be kept
+constexpr double kStartGain = 1.2;   // a doubling must pay this much to be followed by another
+constexpr double kProbeGain = 1.03;  // a probe upwards must pay this much to be kept
+constexpr double kUp = 1.25, kDown = 0.8, kMostDown = 0.5;  // probes: times the limit
 constexpr double kHeldShare = 0.95;     // a probe downwards must keep this share
-constexpr double kHighLatency = 2.0;    // times the base: half of the requests are but queueing
+constexpr uint32_t kMostIntervals = 8;  // of a probe, and of those it is compared with
+constexpr uint32_t kMostDifferences = 16;
+constexpr double kOtherTimes = 0.5;         // of the mean: such a difference is no chance
+constexpr uint32_t kFewestDifferences = 2;  // before the first probe
+constexpr double kHighLatency = 2.0;        // times the base: half of the requests are but queueing
+constexpr double kMuchInFlight = 64.0 * kMiB;
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
 constexpr double kAsMuch = 0.9;         // of the limited share: as much was asked for as before
 constexpr uint32_t kMaxUndecided = 3;   // intervals; that readers ask for less may be for good
 constexpr double kMostlyLimited = 0.5;  // of the requests, so that an interval tells of the host
+constexpr double kMostlyTaken = 0.8;    // of the places
 constexpr double kBusyLatency = 1.1;    // times the base: others may be why
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
 constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
@@ -27,6 +37,10 @@ constexpr uint32_t kRecentAnswers = 8192;
 constexpr double kSlowShare = 0.999;  // of the answers; those beyond it are not read ahead for
 constexpr double kSlowFromS = 0.05;   // what is faster costs a reader less than deep read-ahead
 constexpr double kMostRoundTrips = 64;
+constexpr double kUsualShare = 0.975, kUsualNowShare = 0.9;
+constexpr int kMostUsual = 2;
+// The standard deviation, in parts of the mean difference, of what is normally distributed.
+constexpr double kDeviation = 1.25;
 
 }  // namespace
 
@@ -46,30 +60,49 @@ bool LimitControl::report(const AdmissionReport& report, TimePoint now) {
   interval_.unhindered += report.unhindered;
   interval_.throttled += report.throttled;
   interval_.bytes += report.bytes;
-  for (uint8_t i = 0; i < report.latency_count; ++i) {
-    latencies_.add(report.latencies[i]);
-    recent_.add(report.latencies[i]);
+  for (const AdmissionReport::Times& times : std::span(report.times).first(report.time_count)) {
+    latencies_.add(times.first_byte);
+    recent_.add(times.first_byte);
+    taken_.add(times.all);
+    recently_taken_.add(times.all);
   }
   interval_.limited = interval_.limited || report.limited;
   if (report.limited) limited_ += report.completed;
   const double elapsed_s = duration<double>(now - interval_began_).count();
   if (elapsed_s < kMinIntervalS) return false;
-  // At least two round trips, or a change of the limit has had no effect yet.
   const double median_s = duration<double>(latencies_.quantile(0.5)).count();
-  if (elapsed_s < 2 * median_s) return false;
+  if (!lasts_long_enough(elapsed_s, median_s)) return false;
   share_.reset();
   end_interval(elapsed_s, median_s);
   interval_ = {};
   limited_ = 0;
   latencies_.clear();
+  taken_.clear();
   if (recent_.total() > kRecentAnswers) recent_.halve();
+  if (recently_taken_.total() > kRecentAnswers) recently_taken_.halve();
   interval_began_ = now;
   return true;
 }
 
+// A change of the limit has its effect once what was in flight before has ended. That takes more
+// than the first byte where a link is full.
+bool LimitControl::lasts_long_enough(double elapsed_s, double median_s) const {
+  if (elapsed_s < 2 * median_s) return false;
+  return elapsed_s >= kMaxIntervalS || elapsed_s >= 2 * mean_taken_s();
+}
+
+// How long a request holds its place. A few that are very slow would make it vary by chance.
+double LimitControl::mean_taken_s() const {
+  const nanoseconds usual =
+      std::max(recently_taken_.quantile(kUsualShare), taken_.quantile(kUsualNowShare));
+  return duration<double>(taken_.mean(kMostUsual * usual)).count();
+}
+
 void LimitControl::move_towards(double mean_limit) {
   if (starting_ || probe_ != Probe::kNone) return;
+  const uint32_t before = limit_;
   set_limit(std::round((limit_ + mean_limit) / 2));
+  if (limit_ != before) held_ = {};
 }
 
 uint64_t LimitControl::useful_ahead() const {
@@ -80,13 +113,11 @@ uint64_t LimitControl::useful_ahead() const {
   return limit_ + static_cast<uint64_t>(std::ceil(limit_ * round_trips));
 }
 
-void LimitControl::end_interval(double seconds, double median_s) {
+void LimitControl::end_interval(double elapsed_s, double median_s) {
   const bool many = refused_many(interval_.completed, interval_.throttled);
   if (many && interval_.unhindered < kLetThrough) return hold_back();
   // Idle stretches say nothing about the host.
   if (interval_.completed == 0) return;
-  const double goodput =
-      (static_cast<double>(interval_.bytes) + kRequestBytes * interval_.completed) / seconds;
   // Of requests that begin together, the fast answers come first, and the slow ones later; so where
   // latencies spread, a start looks fast, and a wait for one answer looks slow.
   const double recent_s = duration<double>(recent_.quantile(0.5)).count();
@@ -96,14 +127,23 @@ void LimitControl::end_interval(double seconds, double median_s) {
   const bool mostly_limited = limited_share() >= kMostlyLimited;
   const double likely_s = mostly_limited ? median_s : std::min(median_s, recent_s);
   queueing_ = likely_s > kHighLatency * base_latency_s_;
-  if (interval_.limited) adjust(goodput);
+  unqueued_share_ = queueing_ ? kHighLatency * base_latency_s_ / likely_s : 1;
+  const double each_bytes = static_cast<double>(interval_.bytes) / interval_.completed;
+  // By Little's law.
+  const double in_flight = interval_.completed * mean_taken_s() / elapsed_s;
+  holds_much_ = in_flight * each_bytes > kMuchInFlight;
+  // Readers that wait for one answer leave places empty, and soon fill them again: what all places
+  // would bring tells of the limit. Some are empty after a rise of the limit, too.
+  double goodput = (each_bytes + kRequestBytes) * interval_.completed / elapsed_s;
+  if (mostly_limited && in_flight > 0) goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
+  if (interval_.limited || holds_much_) starting_ ? start(goodput) : adjust(goodput, in_flight);
   if (starting_ || !mostly_limited) return;
   // While another limit is tried out, the one before it counts.
   share_ = {.limit = probe_ == Probe::kNone ? limit_ : limit_before_probe_,
             .max_limit = max_limit_,
             .request_bytes = interval_.bytes / interval_.completed,
             .is_busy = median_s > kBusyLatency * base_latency_s_,
-            .interval = duration_cast<std::chrono::nanoseconds>(duration<double>(seconds))};
+            .interval = duration_cast<nanoseconds>(duration<double>(elapsed_s))};
 }
 
 // Many are refused, and nobody is let through: their number may be why. Few refusals are the
@@ -113,57 +153,117 @@ void LimitControl::hold_back() {
   if (probe_ == Probe::kUp) set_limit(limit_before_probe_);
   probe_ = Probe::kNone;
   intervals_to_probe_ = probe_patience_ = 2;
-  last_goodput_ = 0;
+  held_ = {};
   set_limit(limit_ * 0.7);
+}
+
+void LimitControl::Goodput::add(double goodput, double share) {
+  if (intervals < kMostIntervals) ++intervals;
+  mean += (goodput - mean) / intervals;
+  limited_share = share;
+}
+
+// The server, the link or the objects have become others, and what was held is of no use.
+bool LimitControl::is_other_times(double goodput) const {
+  return std::abs(goodput / held_.mean - 1) > kOtherTimes;
 }
 
 // What an interval did not gain may then be for want of requests.
 bool LimitControl::less_was_asked_for() {
-  const bool as_much = limited_share() >= kAsMuch * last_limited_share_;
+  const bool as_much = limited_share() >= kAsMuch * held_.limited_share;
   if (as_much || undecided_ == kMaxUndecided) return false;
   ++undecided_;
   return true;
 }
 
-void LimitControl::adjust(double goodput) {
-  const auto keep_in_mind = [&] {
+void LimitControl::start(double goodput) {
+  if (held_.intervals == 0 && !interval_.limited) {
+    // Readers ask for no more: it is theirs to say how many there are.
+    if (++undecided_ > kMaxUndecided) starting_ = false;
+    return;
+  }
+  const bool paid = goodput >= kStartGain * held_.mean;
+  if (paid && limit_ < max_limit_) {
     limit_before_probe_ = limit_;
-    last_goodput_ = goodput;
-    last_limited_share_ = limited_share();
     undecided_ = 0;
-  };
-  if (starting_) {
-    const bool paid = goodput >= kStartGain * last_goodput_;
-    if (paid && limit_ < max_limit_) {
-      keep_in_mind();
-      set_limit(limit_ * 2.0);
-    } else if (paid || !less_was_asked_for()) {
-      starting_ = false;
-      if (!paid) set_limit(limit_before_probe_);
+    held_ = {};
+    held_.add(goodput, limited_share());
+    set_limit(limit_ * 2.0);
+  } else if (paid || !less_was_asked_for()) {
+    starting_ = false;
+    if (!paid) set_limit(limit_before_probe_);
+    held_ = {};
+  }
+}
+
+void LimitControl::adjust(double goodput, double in_flight) {
+  if (probe_ == Probe::kNone) {
+    if (held_.intervals > 0 && is_other_times(goodput)) held_ = {};
+    if (held_.intervals > 0) {
+      if (differences_ < kMostDifferences) ++differences_;
+      difference_ += (std::abs(goodput / held_.mean - 1) - difference_) / differences_;
     }
+    held_.add(goodput, limited_share());
+    if (intervals_to_probe_ > 0) --intervals_to_probe_;
+    if (intervals_to_probe_ == 0 && differences_ >= kFewestDifferences) begin_probe(in_flight);
     return;
   }
-  if (probe_ != Probe::kNone) {
-    const bool paid = probe_ == Probe::kUp ? goodput >= kProbeGain * last_goodput_
-                                           : goodput >= kHeldShare * last_goodput_;
-    if (paid) {
-      probe_patience_ = 1;
-    } else if (less_was_asked_for()) {
-      return;
-    } else {
-      set_limit(limit_before_probe_);
-      probe_patience_ = std::min(probe_patience_ * 2, kMaxPatience);
-    }
-    probe_ = Probe::kNone;
-    intervals_to_probe_ = probe_patience_;
+  if (probe_ == Probe::kUp) {
+    if (less_was_asked_for()) return;
+    probed_.add(goodput, limited_share());
+    return end_probe(judge_probe());
+  }
+  // What nobody waits for is not missed.
+  if (limited_share() < kMostlyLimited) {
+    if (++undecided_ > kMaxUndecided) end_probe(Verdict::kKeep);
     return;
   }
-  if (--intervals_to_probe_ > 0) return;
-  intervals_to_probe_ = 1;
-  keep_in_mind();
-  probe_ = queueing_ ? Probe::kDown : Probe::kUp;
-  set_limit(queueing_ ? limit_ * 0.8 : std::ceil(limit_ * 1.25));
+  probed_.add(goodput, limited_share());
+  end_probe(judge_probe());
+}
+
+void LimitControl::end_probe(Verdict verdict) {
+  if (verdict == Verdict::kUndecided) return;
+  if (verdict == Verdict::kKeep) {
+    held_ = probed_;
+    probe_patience_ = 1;
+  } else {
+    if (is_other_times(probed_.mean)) held_ = {};
+    set_limit(limit_before_probe_);
+    probe_patience_ = std::min(probe_patience_ * 2, kMaxPatience);
+    next_probe_ = probe_ == Probe::kUp ? Probe::kDown : Probe::kUp;
+  }
+  probe_ = Probe::kNone;
+  intervals_to_probe_ = probe_patience_;
+}
+
+void LimitControl::begin_probe(double in_flight) {
+  const bool is_full = limited_share() >= kMostlyLimited;
+  const bool may_rise = interval_.limited && limit_ < max_limit_;
+  const bool may_fall = queueing_ || holds_much_;
+  probe_ = queueing_ || !may_rise ? Probe::kDown : next_probe_;
+  if (probe_ == Probe::kDown && !may_fall) probe_ = Probe::kUp;
+  limit_before_probe_ = limit_;
+  undecided_ = 0;
+  probed_ = {};
+  // Readers whose memory is the bound have less in flight than they may.
+  const double most = is_full ? limit_ : std::min<double>(limit_, in_flight);
+  const double down = std::clamp(unqueued_share_, kMostDown, kDown);
+  set_limit(probe_ == Probe::kDown ? most * down : std::ceil(limit_ * kUp));
   if (limit_ == limit_before_probe_) probe_ = Probe::kNone;
+}
+
+// Sequentially: as soon as the gain is beyond the threshold, by more than chance explains.
+LimitControl::Verdict LimitControl::judge_probe() const {
+  const double threshold = probe_ == Probe::kUp ? kProbeGain : kHeldShare;
+  const double gain = probed_.mean / held_.mean;
+  const double error =
+      kDeviation * difference_ * std::sqrt(1.0 / probed_.intervals + 1.0 / held_.intervals);
+  if (gain - error >= threshold) return Verdict::kKeep;
+  if (gain + error < threshold) return Verdict::kDrop;
+  if (probed_.intervals < kMostIntervals) return Verdict::kUndecided;
+  // What cannot be told from no loss is none.
+  return probe_ == Probe::kDown && gain >= threshold ? Verdict::kKeep : Verdict::kDrop;
 }
 
 Admission::Admission(uint32_t initial_limit, uint32_t max_limit,

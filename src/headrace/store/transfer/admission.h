@@ -21,23 +21,29 @@ struct AdmissionReport {
   uint32_t throttled = 0;   // 429, 503 SlowDown
   uint64_t bytes = 0;
   bool limited = false;  // more requests were waiting than the limit allowed
-  // How long the completed requests waited for their first byte, or the first so many of them.
-  static constexpr size_t kMaxLatencies = 16;
-  std::array<LatencyHistogram::Bucket, kMaxLatencies> latencies{};
-  uint8_t latency_count = 0;
+  // Of the completed requests, or the first so many of them, from when they were sent.
+  struct Times {
+    LatencyHistogram::Bucket first_byte, all;
+  };
+  static constexpr size_t kMostTimes = 16;
+  std::array<Times, kMostTimes> times{};
+  uint8_t time_count = 0;
 
-  void add_latency(LatencyHistogram::Bucket latency) {
-    if (latency_count < kMaxLatencies) latencies[latency_count++] = latency;
+  void add(Times of_one) {
+    if (time_count < kMostTimes) times[time_count++] = of_one;
   }
 };
 
 // The in-flight limit of one host: pure arithmetic, without a clock or threads.
 //
 // It doubles while that pays off (goodput up by a fifth), then holds and probes. A quarter more is
-// kept if goodput rises; a fifth less is kept if latency is high and goodput does not suffer.
-// Probes that do not pay off become rarer. Latency is the median: a few slow answers are no queue.
-// Nor does it count against more in flight if less was asked for: readers in order wait for a slow
-// answer, and leave places empty.
+// kept if goodput rises; a fifth less is kept if goodput does not suffer, and tried where latency
+// is high or where much memory is in flight, which could hold what is ready. Goodput varies by
+// itself, by a little or by half; so a probe lasts until it differs by more than chance explains,
+// or until it is clear that it will not. Probes that do not pay off become rarer.
+//
+// Latency is the median: a few slow answers are no queue. Nor does it count against more in flight
+// if less was asked for: readers in order wait for a slow answer, and leave places empty.
 //
 // A rate that is refused is the business of the roots' paces (pace.h). Only if many requests are
 // refused, and no root is let through, their number in flight may be the reason, and is reduced.
@@ -66,10 +72,26 @@ class LimitControl {
 
  private:
   enum class Probe : uint8_t { kNone, kUp, kDown };
+  enum class Verdict : uint8_t { kUndecided, kKeep, kDrop };
 
-  void end_interval(double seconds, double median_s);
+  // Goodput at one limit.
+  struct Goodput {
+    double mean = 0;           // of the last intervals
+    uint32_t intervals = 0;    // at most kMostIntervals
+    double limited_share = 0;  // of the last one: see limited_share()
+    void add(double goodput, double limited_share);
+  };
+
+  bool lasts_long_enough(double elapsed_s, double median_s) const;
+  double mean_taken_s() const;
+  void end_interval(double elapsed_s, double median_s);
   void hold_back();
-  void adjust(double goodput);
+  void start(double goodput);
+  void adjust(double goodput, double in_flight);
+  void begin_probe(double in_flight);
+  Verdict judge_probe() const;
+  void end_probe(Verdict verdict);
+  bool is_other_times(double goodput) const;
   // Of the interval's requests: those that were completed while more were waiting.
   double limited_share() const { return static_cast<double>(limited_) / interval_.completed; }
   bool less_was_asked_for();
@@ -78,19 +100,25 @@ class LimitControl {
   const uint32_t max_limit_;
   uint32_t limit_;
   bool starting_ = true;
-  AdmissionReport interval_;    // the current one
-  uint32_t limited_ = 0;        // of its completed requests, while more were waiting
-  LatencyHistogram latencies_;  // of its answers
-  LatencyHistogram recent_;     // of several intervals
+  AdmissionReport interval_;                  // the current one
+  uint32_t limited_ = 0;                      // of its completed requests, while more were waiting
+  LatencyHistogram latencies_, taken_;        // of its requests: to the first byte, and whole
+  LatencyHistogram recent_, recently_taken_;  // of several intervals
   TimePoint interval_began_{};
   bool queueing_ = false;
-  // Of the interval before the present limit was set: goodput, and the share of its requests that
-  // were completed while more were waiting.
-  double last_goodput_ = 0, last_limited_share_ = 0;
-  uint32_t undecided_ = 0;     // intervals since in which less was asked for
+  double unqueued_share_ = 1;  // of the limit, with which nothing would wait in a queue
+  bool holds_much_ = false;    // memory, for what is in flight
+  Goodput held_;               // at the present limit or, amid a probe, the one before it
+  Goodput probed_;             // amid a probe
+  // By how much an interval differs from those before it at the same limit, in parts of their mean:
+  // the mean of `differences_`, at most kMostDifferences.
+  double difference_ = 0;
+  uint32_t differences_ = 0;
+  uint32_t undecided_ = 0;     // intervals of a probe in which less was asked for
   double base_latency_s_ = 0;  // decaying minimum of medians
   uint32_t limit_before_probe_;
   Probe probe_ = Probe::kNone;
+  Probe next_probe_ = Probe::kUp;  // where there is no queue
   uint32_t intervals_to_probe_ = 1, probe_patience_ = 1;
   std::optional<Neighbours::Share> share_;
 };

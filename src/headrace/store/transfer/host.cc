@@ -517,7 +517,7 @@ void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_po
   unreported_.unhindered += what.unhindered;
   unreported_.throttled += what.throttled;
   unreported_.bytes += what.bytes;
-  for (uint8_t i = 0; i < what.latency_count; ++i) unreported_.add_latency(what.latencies[i]);
+  for (uint8_t i = 0; i < what.time_count; ++i) unreported_.add(what.times[i]);
   const uint32_t answers = unreported_.completed + unreported_.throttled;
   if (what.throttled == 0 && answers < kReportEvery && now - reported_at_ < kReportInterval) return;
   host_.admission.report(unreported_, now);

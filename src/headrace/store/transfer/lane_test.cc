@@ -199,7 +199,8 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
     EXPECT_TRUE(slot.use_turn());
     co_await request.park(clock_.now() + milliseconds(30));
     AdmissionReport report{.completed = 1, .bytes = 1000};
-    report.add_latency(LatencyHistogram::bucket_of(milliseconds(30)));
+    const auto bucket = LatencyHistogram::bucket_of(milliseconds(30));
+    report.add({.first_byte = bucket, .all = bucket});
     lane_.record_outcome(report, clock_.now());
   };
   queue(reader, 3'000);

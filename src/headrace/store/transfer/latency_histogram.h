@@ -28,6 +28,9 @@ class LatencyHistogram {
   // The latency that this share of all did not exceed, rounded up to the end of its bucket. 0 if
   // nothing was added.
   std::chrono::nanoseconds quantile(double share) const;
+  // What exceeds `most` counts as that, and all else as the middle of its bucket. 0 if nothing was
+  // added.
+  std::chrono::nanoseconds mean(std::chrono::nanoseconds most) const;
   // Halves what was counted, so that what comes from now on weighs more.
   void halve();
   void clear() { *this = {}; }

@@ -11,6 +11,7 @@ namespace headrace {
 namespace {
 
 using std::chrono::hours;
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
@@ -51,6 +52,22 @@ TEST(LatencyHistogram, BucketsCoverAllLatenciesWithoutGaps) {
 
 TEST(LatencyHistogram, WithoutAnswersItTellsZero) {
   EXPECT_EQ(LatencyHistogram().quantile(0.5), nanoseconds(0));
+}
+
+TEST(LatencyHistogram, ItsMeanIsWithinASixteenthAndWhatIsSlowCountsNoMoreThanTold) {
+  LatencyHistogram histogram;
+  EXPECT_EQ(histogram.mean(hours(1)), nanoseconds(0)) << "without answers";
+  for (const int64_t us : {20, 333, 5'000, 70'001, 900'000}) {
+    const nanoseconds latency = microseconds(us);
+    histogram.clear();
+    histogram.add(latency);
+    EXPECT_NEAR(static_cast<double>(histogram.mean(hours(1)).count()),
+                static_cast<double>(latency.count()), static_cast<double>(latency.count()) / 16);
+  }
+  histogram.clear();
+  for (int i = 0; i < 99; ++i) histogram.add(milliseconds(10));
+  histogram.add(hours(1));
+  EXPECT_NEAR(static_cast<double>(histogram.mean(milliseconds(20)).count()), 10.1e6, 0.7e6);
 }
 
 TEST(LatencyHistogram, HalvingMakesNewAnswersWeighMore) {

@@ -487,7 +487,11 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
                          .unhindered = paced ? 0u : 1u,
                          .throttled = throttled ? 1u : 0u,
                          .bytes = bytes};
-  if (!throttled) report.add_latency(LatencyHistogram::bucket_of(latency));
+  if (!throttled) {
+    const auto sent_at = race() ? race()->first_sent() : connection_->sent_at();
+    report.add({.first_byte = LatencyHistogram::bucket_of(latency),
+                .all = LatencyHistogram::bucket_of(now - sent_at)});
+  }
   lane.record_outcome(report, now);
 }
 

@@ -566,7 +566,8 @@ TEST_F(RaceTest, AThrottledRequestMeansThatTheHostThrottles) {
 TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
   for (int i = 0; i < 40; ++i) {
     AdmissionReport report{.completed = 1, .limited = true};
-    report.add_latency(LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90)));
+    const auto bucket = LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90));
+    report.add({.first_byte = bucket, .all = bucket});
     host_.admission.report(report, clock_.now() + i * milliseconds(50));
   }
   ASSERT_TRUE(host_.admission.queueing());
@@ -578,7 +579,8 @@ TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
 TEST_F(RaceTest, WhatIsVeryLateIsSentTwiceThoughRequestsQueuedWhenLastSeen) {
   for (int i = 0; i < 40; ++i) {
     AdmissionReport report{.completed = 1, .limited = true};
-    report.add_latency(LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90)));
+    const auto bucket = LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90));
+    report.add({.first_byte = bucket, .all = bucket});
     host_.admission.report(report, clock_.now() + i * milliseconds(50));
   }
   ASSERT_TRUE(host_.admission.queueing());
