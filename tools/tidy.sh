@@ -16,8 +16,12 @@ export database resource_dir
 passed=${XDG_CACHE_HOME:-$HOME/.cache}/headrace/tidy
 mkdir -p "$passed"
 find "$passed" -type f -mtime +30 -delete
-export passed
-common=$({ .venv/bin/clang-tidy --version; cat .clang-tidy CMakeLists.txt cmake/*.cmake; } | sha256sum)
+began=$(mktemp)
+trap 'rm -f "$began"' EXIT
+export passed began
+common=$({ .venv/bin/clang-tidy --version; cat .clang-tidy tools/tidy.sh constraints/python.txt
+  dpkg-query -W -f '${Package} ${Version}\n' 'lib*-dev'; } | sha256sum)
+commands=$(sed "s#$PWD#.#g" "$database/compile_commands.json")
 files=("$@")
 if ((${#files[@]} == 0)); then
   mapfile -t files < <(tools/sources.sh 'src/*.cc' 'bindings/*.cc' | grep -v '_test[^/]*\.cc$')
@@ -28,12 +32,15 @@ while IFS=$'\t' read -r file header; do included[$file]+="$header"$'\n'; done < 
     /: #deps / { file = "" }
     $1 ~ "^../../(src|bindings)/" { sub("^../../", "", $1); if (file == "") file = $1
       print file "\t" $1 }' | sort -u)
+# Of all that the check depends on; what was not built is checked each time.
+key_of() {
+  [[ -v included[$1] ]] || { echo unknown; return; }
+  { echo "$common $1"; grep -F -- "-c ./$1\"" <<< "$commands"; xargs sha256sum <<< "${included[$1]}"; } |
+    sha256sum | cut -d' ' -f1
+}
 todo=()
 for file in "${files[@]}"; do
-  # What was not built is checked each time.
-  key[$file]=unknown
-  [[ ! -v included[$file] ]] || key[$file]=$({ echo "$common $file"; xargs sha256sum <<< "${included[$file]}"; } |
-    sha256sum | cut -d' ' -f1)
+  key[$file]=$(key_of "$file")
   [[ -f $passed/${key[$file]} ]] || todo+=("$file:${key[$file]}")
 done
 echo "${#todo[@]} of ${#files[@]} files to check"
@@ -42,7 +49,10 @@ check_one() {
   log=$(mktemp)
   if .venv/bin/clang-tidy --quiet -p "$database" --extra-arg="-resource-dir=$resource_dir" \
       --extra-arg=-Wno-unknown-warning-option "$file" > "$log" 2>&1; then
-    [[ $key == unknown ]] || : > "$passed/$key"
+    # What was edited meanwhile may not be what was checked.
+    if [[ $key != unknown && ! $file -nt $began && -z $(find src bindings -name '*.h' -newer "$began") ]]; then
+      : > "$passed/$key"
+    fi
     rm "$log"
   else
     grep -vE '^[0-9]+ warnings? |^Suppressed|^Use -header-filter' "$log"

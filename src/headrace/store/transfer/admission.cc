@@ -13,7 +13,7 @@ namespace {
 using std::chrono::duration;
 using std::chrono::nanoseconds;
 
-constexpr double kMinIntervalS = 0.1, kMaxIntervalS = 1;
+constexpr double kMinIntervalS = 0.1, kMaxIntervalS = 3;
 constexpr uint32_t kMinLimit = 4;
 constexpr double kStartGain = 1.2;   // a doubling must pay this much to be followed by another
 constexpr double kProbeGain = 1.03;  // a probe upwards must pay this much to be kept
@@ -24,7 +24,7 @@ constexpr uint32_t kMostDifferences = 16;
 constexpr double kOtherTimes = 0.5;         // of the mean: such a difference is no chance
 constexpr uint32_t kFewestDifferences = 2;  // before the first probe
 constexpr double kHighLatency = 2.0;        // times the base: half of the requests are but queueing
-constexpr double kMuchInFlight = 64.0 * kMiB;
+constexpr double kMuchInFlight = 128.0 * kMiB;
 constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not pay
 constexpr double kAsMuch = 0.9;         // of the limited share: as much was asked for as before
 constexpr uint32_t kMaxUndecided = 3;   // intervals; that readers ask for less may be for good
@@ -130,13 +130,14 @@ void LimitControl::end_interval(double elapsed_s, double median_s) {
   unqueued_share_ = queueing_ ? kHighLatency * base_latency_s_ / likely_s : 1;
   const double each_bytes = static_cast<double>(interval_.bytes) / interval_.completed;
   // By Little's law.
-  const double in_flight = interval_.completed * mean_taken_s() / elapsed_s;
-  holds_much_ = in_flight * each_bytes > kMuchInFlight;
+  const double taken_s = duration<double>(taken_.mean(nanoseconds::max())).count();
+  const double in_flight = interval_.completed * taken_s / elapsed_s;
+  holds_much_ = mostly_limited && in_flight * each_bytes > kMuchInFlight;
   // Readers that wait for one answer leave places empty, and soon fill them again: what all places
   // would bring tells of the limit. Some are empty after a rise of the limit, too.
   double goodput = (each_bytes + kRequestBytes) * interval_.completed / elapsed_s;
-  if (mostly_limited && in_flight > 0) goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
-  if (interval_.limited || holds_much_) starting_ ? start(goodput) : adjust(goodput, in_flight);
+  if (starting_ && mostly_limited) goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
+  if (interval_.limited) starting_ ? start(goodput) : adjust(goodput);
   if (starting_ || !mostly_limited) return;
   // While another limit is tried out, the one before it counts.
   share_ = {.limit = probe_ == Probe::kNone ? limit_ : limit_before_probe_,
@@ -177,11 +178,6 @@ bool LimitControl::less_was_asked_for() {
 }
 
 void LimitControl::start(double goodput) {
-  if (held_.intervals == 0 && !interval_.limited) {
-    // Readers ask for no more: it is theirs to say how many there are.
-    if (++undecided_ > kMaxUndecided) starting_ = false;
-    return;
-  }
   const bool paid = goodput >= kStartGain * held_.mean;
   if (paid && limit_ < max_limit_) {
     limit_before_probe_ = limit_;
@@ -196,7 +192,7 @@ void LimitControl::start(double goodput) {
   }
 }
 
-void LimitControl::adjust(double goodput, double in_flight) {
+void LimitControl::adjust(double goodput) {
   if (probe_ == Probe::kNone) {
     if (held_.intervals > 0 && is_other_times(goodput)) held_ = {};
     if (held_.intervals > 0) {
@@ -205,7 +201,7 @@ void LimitControl::adjust(double goodput, double in_flight) {
     }
     held_.add(goodput, limited_share());
     if (intervals_to_probe_ > 0) --intervals_to_probe_;
-    if (intervals_to_probe_ == 0 && differences_ >= kFewestDifferences) begin_probe(in_flight);
+    if (intervals_to_probe_ == 0 && differences_ >= kFewestDifferences) begin_probe();
     return;
   }
   if (probe_ == Probe::kUp) {
@@ -213,9 +209,9 @@ void LimitControl::adjust(double goodput, double in_flight) {
     probed_.add(goodput, limited_share());
     return end_probe(judge_probe());
   }
-  // What nobody waits for is not missed.
+  // As long as hardly anything waits, nothing is lost, and nothing is learnt.
   if (limited_share() < kMostlyLimited) {
-    if (++undecided_ > kMaxUndecided) end_probe(Verdict::kKeep);
+    if (++undecided_ > kMaxUndecided) end_probe(Verdict::kDrop);
     return;
   }
   probed_.add(goodput, limited_share());
@@ -228,7 +224,7 @@ void LimitControl::end_probe(Verdict verdict) {
     held_ = probed_;
     probe_patience_ = 1;
   } else {
-    if (is_other_times(probed_.mean)) held_ = {};
+    if (probed_.intervals > 0 && is_other_times(probed_.mean)) held_ = {};
     set_limit(limit_before_probe_);
     probe_patience_ = std::min(probe_patience_ * 2, kMaxPatience);
     next_probe_ = probe_ == Probe::kUp ? Probe::kDown : Probe::kUp;
@@ -237,20 +233,18 @@ void LimitControl::end_probe(Verdict verdict) {
   intervals_to_probe_ = probe_patience_;
 }
 
-void LimitControl::begin_probe(double in_flight) {
-  const bool is_full = limited_share() >= kMostlyLimited;
-  const bool may_rise = interval_.limited && limit_ < max_limit_;
-  const bool may_fall = queueing_ || holds_much_;
-  probe_ = queueing_ || !may_rise ? Probe::kDown : next_probe_;
-  if (probe_ == Probe::kDown && !may_fall) probe_ = Probe::kUp;
+void LimitControl::begin_probe() {
+  const bool may_rise = limit_ < max_limit_;
+  const bool goes_down = queueing_ || (holds_much_ && (next_probe_ == Probe::kDown || !may_rise));
+  probe_ = goes_down ? Probe::kDown : Probe::kUp;
   limit_before_probe_ = limit_;
   undecided_ = 0;
   probed_ = {};
-  // Readers whose memory is the bound have less in flight than they may.
-  const double most = is_full ? limit_ : std::min<double>(limit_, in_flight);
   const double down = std::clamp(unqueued_share_, kMostDown, kDown);
-  set_limit(probe_ == Probe::kDown ? most * down : std::ceil(limit_ * kUp));
-  if (limit_ == limit_before_probe_) probe_ = Probe::kNone;
+  set_limit(probe_ == Probe::kDown ? limit_ * down : std::ceil(limit_ * kUp));
+  if (limit_ != limit_before_probe_) return;
+  next_probe_ = probe_ == Probe::kUp ? Probe::kDown : Probe::kUp;
+  probe_ = Probe::kNone;
 }
 
 // Sequentially: as soon as the gain is beyond the threshold, by more than chance explains.

@@ -87,8 +87,8 @@ class LimitControl {
   void end_interval(double elapsed_s, double median_s);
   void hold_back();
   void start(double goodput);
-  void adjust(double goodput, double in_flight);
-  void begin_probe(double in_flight);
+  void adjust(double goodput);
+  void begin_probe();
   Verdict judge_probe() const;
   void end_probe(Verdict verdict);
   bool is_other_times(double goodput) const;

@@ -63,8 +63,8 @@ class World {
   }
 
   void set_object_bytes(uint64_t bytes) { object_bytes_ = bytes; }
-  // The clients have no memory for more.
-  void set_most_in_flight(uint32_t count) { most_in_flight_ = count; }
+  // The clients ask for so many, and for the next so many once all have come.
+  void set_batch(uint32_t count) { batch_ = count; }
 
   // They begin with limits of their own, and are processes of one machine if there is a folder.
   void begin_unequally(const std::string& folder) {
@@ -138,6 +138,7 @@ class World {
     std::vector<Root> roots;
     size_t next_root = 0;
     uint32_t in_flight = 0;
+    uint32_t asked = 0;  // of the batch
     bool limited = false;
   };
   struct Event {
@@ -181,7 +182,10 @@ class World {
         ++idle;
         continue;
       }
-      if (client.in_flight >= most_in_flight_) return;
+      if (client.asked == batch_) {
+        if (client.in_flight > 0) return;
+        client.asked = 0;
+      }
       if (client.in_flight >= client.admission->limit()) {
         client.limited = true;
         client.next_root = index;  // it gets the next place
@@ -190,6 +194,7 @@ class World {
       idle = 0;
       root.turn_s.reset();
       ++client.in_flight;
+      ++client.asked;
       const Answer answer = services_[index](now_s_);
       events_.push({.at_s = now_s_ + answer.latency_s,
                     .client = static_cast<size_t>(&client - clients_.data()),
@@ -220,7 +225,7 @@ class World {
   double now_s_ = 0;
   uint64_t next_ = 0;
   uint64_t object_bytes_ = kObjectBytes;
-  uint32_t most_in_flight_ = UINT32_MAX;
+  uint32_t batch_ = UINT32_MAX;
 };
 
 // Serves one after the other, as a processor or a link does.
@@ -316,20 +321,6 @@ TEST(Admission, ARateThatVariesDoesNotMakeItCreep) {
   }
 }
 
-TEST(Admission, MemoryThatIsAllInFlightForNothingIsFreed) {
-  for (unsigned seed = 1; seed <= 10; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    // It never holds a request back.
-    World world(noisy_link(seed), 1, 512, 512);
-    world.set_object_bytes(kMiB);
-    world.set_most_in_flight(400);
-    world.run_until(10);
-    world.take_counts();
-    EXPECT_LE(mean_limit(world), 200);
-    EXPECT_GE(world.take_counts().total, 120 * 2'000 * 0.92);
-  }
-}
-
 TEST(Admission, LargeRequestsThatAreSlowByThemselvesStayMany) {
   // Each of the connections is slow, and there is always room for another one.
   for (const double spread : {0.0, 0.2, 0.5}) {
@@ -345,6 +336,26 @@ TEST(Admission, LargeRequestsThatAreSlowByThemselvesStayMany) {
     world.take_counts();
     mean_limit(world);
     EXPECT_GE(world.take_counts().total, 120 * 512 / 0.16 * 0.95);
+  }
+}
+
+TEST(Admission, ReadersThatWaitForAWholeBatchKeepTheirPlaces) {
+  for (const uint32_t batch : {256u, 512u}) {
+    for (const double whole_s : {0.05, 0.08, 0.23}) {
+      SCOPED_TRACE(std::to_string(batch) + " at " + std::to_string(whole_s) + " s");
+      World world(
+          [rng = std::mt19937(1), whole_s](double) mutable {
+            const double varied = std::uniform_real_distribution<double>(0.9, 1.1)(rng);
+            return Answer{.latency_s = whole_s * varied, .first_byte_s = 0.03};
+          },
+          1);
+      world.set_object_bytes(kMiB);
+      world.set_batch(batch);
+      world.run_until(30);
+      world.take_counts();
+      world.run_until(150);
+      EXPECT_GE(world.take_counts().total, 120 * batch / (whole_s * 1.1) * 0.9);
+    }
   }
 }
 

@@ -488,9 +488,11 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
                          .throttled = throttled ? 1u : 0u,
                          .bytes = bytes};
   if (!throttled) {
-    const auto sent_at = race() ? race()->first_sent() : connection_->sent_at();
+    // With what it sends, but without what its connection took to open.
+    const auto began = race() ? std::max(race()->first_begun(), race()->first_opened())
+                              : std::max(connection_->begun_at(), connection_->opened_at());
     report.add({.first_byte = LatencyHistogram::bucket_of(latency),
-                .all = LatencyHistogram::bucket_of(now - sent_at)});
+                .all = LatencyHistogram::bucket_of(now - began)});
   }
   lane.record_outcome(report, now);
 }
