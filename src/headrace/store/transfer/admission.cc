@@ -133,10 +133,11 @@ void LimitControl::end_interval(double elapsed_s, double median_s) {
   const double taken_s = duration<double>(taken_.mean(nanoseconds::max())).count();
   const double in_flight = interval_.completed * taken_s / elapsed_s;
   holds_much_ = mostly_limited && in_flight * each_bytes > kMuchInFlight;
-  // Readers that wait for one answer leave places empty, and soon fill them again: what all places
-  // would bring tells of the limit. Some are empty after a rise of the limit, too.
+  // A start begins with empty places, and to fill them is no gain of a limit: what all would bring
+  // tells of it. Some are empty after every rise.
   double goodput = (each_bytes + kRequestBytes) * interval_.completed / elapsed_s;
-  if (starting_ && mostly_limited) goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
+  const bool is_known = starting_ && mostly_limited && in_flight > 0;
+  if (is_known) goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
   if (interval_.limited) starting_ ? start(goodput) : adjust(goodput);
   if (starting_ || !mostly_limited) return;
   // While another limit is tried out, the one before it counts.
