@@ -118,8 +118,7 @@ class Process {
     unreported_.unhindered += paced ? 0 : 1;
     unreported_.throttled += refused ? 1 : 0;
     unreported_.bytes += refused ? 0 : kObjectBytes;
-    const LatencyHistogram::Bucket bucket = LatencyHistogram::bucket_of(latency);
-    if (!refused) unreported_.add({.first_byte = bucket, .all = bucket});
+    if (!refused) unreported_.add(latency, latency);
     const uint32_t answers = unreported_.completed + unreported_.throttled;
     if (!refused && answers < kReportEvery && now - reported_at_ < kReportInterval) return;
     unreported_.limited = std::exchange(limited_, false);

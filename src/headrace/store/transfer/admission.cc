@@ -126,8 +126,8 @@ void LimitControl::end_interval(double elapsed_s, double median_s) {
   base_latency_s_ = is_new ? settled_s : std::min(base_latency_s_ * 1.005, settled_s);
   const bool mostly_limited = limited_share() >= kMostlyLimited;
   const double likely_s = mostly_limited ? median_s : std::min(median_s, recent_s);
-  queueing_ = likely_s > kHighLatency * base_latency_s_;
-  unqueued_share_ = queueing_ ? kHighLatency * base_latency_s_ / likely_s : 1;
+  const double high_s = kHighLatency * base_latency_s_;
+  unqueued_share_ = likely_s > high_s ? high_s / likely_s : 1;
   const double each_bytes = static_cast<double>(interval_.bytes) / interval_.completed;
   // By Little's law.
   const double taken_s = duration<double>(taken_.mean(nanoseconds::max())).count();
@@ -136,8 +136,9 @@ void LimitControl::end_interval(double elapsed_s, double median_s) {
   // A start begins with empty places, and to fill them is no gain of a limit: what all would bring
   // tells of it. Some are empty after every rise.
   double goodput = (each_bytes + kRequestBytes) * interval_.completed / elapsed_s;
-  const bool is_known = starting_ && mostly_limited && in_flight > 0;
-  if (is_known) goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
+  if (starting_ && mostly_limited && in_flight > 0) {
+    goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);
+  }
   if (interval_.limited) starting_ ? start(goodput) : adjust(goodput);
   if (starting_ || !mostly_limited) return;
   // While another limit is tried out, the one before it counts.
@@ -205,13 +206,9 @@ void LimitControl::adjust(double goodput) {
     if (intervals_to_probe_ == 0 && differences_ >= kFewestDifferences) begin_probe();
     return;
   }
-  if (probe_ == Probe::kUp) {
-    if (less_was_asked_for()) return;
-    probed_.add(goodput, limited_share());
-    return end_probe(judge_probe());
-  }
+  if (probe_ == Probe::kUp && less_was_asked_for()) return;
   // As long as hardly anything waits, nothing is lost, and nothing is learnt.
-  if (limited_share() < kMostlyLimited) {
+  if (probe_ == Probe::kDown && limited_share() < kMostlyLimited) {
     if (++undecided_ > kMaxUndecided) end_probe(Verdict::kDrop);
     return;
   }
@@ -228,7 +225,7 @@ void LimitControl::end_probe(Verdict verdict) {
     if (probed_.intervals > 0 && is_other_times(probed_.mean)) held_ = {};
     set_limit(limit_before_probe_);
     probe_patience_ = std::min(probe_patience_ * 2, kMaxPatience);
-    next_probe_ = probe_ == Probe::kUp ? Probe::kDown : Probe::kUp;
+    next_probe_ = opposite(probe_);
   }
   probe_ = Probe::kNone;
   intervals_to_probe_ = probe_patience_;
@@ -236,7 +233,7 @@ void LimitControl::end_probe(Verdict verdict) {
 
 void LimitControl::begin_probe() {
   const bool may_rise = limit_ < max_limit_;
-  const bool goes_down = queueing_ || (holds_much_ && (next_probe_ == Probe::kDown || !may_rise));
+  const bool goes_down = queueing() || (holds_much_ && (next_probe_ == Probe::kDown || !may_rise));
   probe_ = goes_down ? Probe::kDown : Probe::kUp;
   limit_before_probe_ = limit_;
   undecided_ = 0;
@@ -244,7 +241,7 @@ void LimitControl::begin_probe() {
   const double down = std::clamp(unqueued_share_, kMostDown, kDown);
   set_limit(probe_ == Probe::kDown ? limit_ * down : std::ceil(limit_ * kUp));
   if (limit_ != limit_before_probe_) return;
-  next_probe_ = probe_ == Probe::kUp ? Probe::kDown : Probe::kUp;
+  next_probe_ = opposite(probe_);
   probe_ = Probe::kNone;
 }
 

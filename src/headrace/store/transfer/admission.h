@@ -32,6 +32,9 @@ struct AdmissionReport {
   void add(Times of_one) {
     if (time_count < kMostTimes) times[time_count++] = of_one;
   }
+  void add(std::chrono::nanoseconds first_byte, std::chrono::nanoseconds all) {
+    add({LatencyHistogram::bucket_of(first_byte), LatencyHistogram::bucket_of(all)});
+  }
 };
 
 // The in-flight limit of one host: pure arithmetic, without a clock or threads.
@@ -65,13 +68,14 @@ class LimitControl {
   uint32_t limit() const { return limit_; }
   // Half of the requests or more take much longer than they did: the server, the link or this
   // machine has more to do than it can.
-  bool queueing() const { return queueing_; }
+  bool queueing() const { return unqueued_share_ < 1; }
   // How many requests to have under way or waiting, so that none of the places in flight is idle
   // while the slowest answers are waited for in order. At least twice the limit.
   uint64_t useful_ahead() const;
 
  private:
   enum class Probe : uint8_t { kNone, kUp, kDown };
+  static Probe opposite(Probe probe) { return probe == Probe::kUp ? Probe::kDown : Probe::kUp; }
   enum class Verdict : uint8_t { kUndecided, kKeep, kDrop };
 
   // Goodput at one limit.
@@ -105,7 +109,6 @@ class LimitControl {
   LatencyHistogram latencies_, taken_;        // of its requests: to the first byte, and whole
   LatencyHistogram recent_, recently_taken_;  // of several intervals
   TimePoint interval_began_{};
-  bool queueing_ = false;
   double unqueued_share_ = 1;  // of the limit, with which nothing would wait in a queue
   bool holds_much_ = false;    // memory, for what is in flight
   Goodput held_;               // at the present limit or, amid a probe, the one before it

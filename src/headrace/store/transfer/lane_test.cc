@@ -199,8 +199,7 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
     EXPECT_TRUE(slot.use_turn());
     co_await request.park(clock_.now() + milliseconds(30));
     AdmissionReport report{.completed = 1, .bytes = 1000};
-    const auto bucket = LatencyHistogram::bucket_of(milliseconds(30));
-    report.add({.first_byte = bucket, .all = bucket});
+    report.add(milliseconds(30), milliseconds(30));
     lane_.record_outcome(report, clock_.now());
   };
   queue(reader, 3'000);

@@ -491,8 +491,7 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
     // With what it sends, but without what its connection took to open.
     const auto began = race() ? std::max(race()->first_begun(), race()->first_opened())
                               : std::max(connection_->begun_at(), connection_->opened_at());
-    report.add({.first_byte = LatencyHistogram::bucket_of(latency),
-                .all = LatencyHistogram::bucket_of(now - began)});
+    report.add(latency, now - began);
   }
   lane.record_outcome(report, now);
 }

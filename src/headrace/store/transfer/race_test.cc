@@ -566,8 +566,8 @@ TEST_F(RaceTest, AThrottledRequestMeansThatTheHostThrottles) {
 TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
   for (int i = 0; i < 40; ++i) {
     AdmissionReport report{.completed = 1, .limited = true};
-    const auto bucket = LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90));
-    report.add({.first_byte = bucket, .all = bucket});
+    const milliseconds latency(i < 20 ? 30 : 90);
+    report.add(latency, latency);
     host_.admission.report(report, clock_.now() + i * milliseconds(50));
   }
   ASSERT_TRUE(host_.admission.queueing());
@@ -579,8 +579,8 @@ TEST_F(RaceTest, NothingIsSentTwiceWhileRequestsQueue) {
 TEST_F(RaceTest, WhatIsVeryLateIsSentTwiceThoughRequestsQueuedWhenLastSeen) {
   for (int i = 0; i < 40; ++i) {
     AdmissionReport report{.completed = 1, .limited = true};
-    const auto bucket = LatencyHistogram::bucket_of(milliseconds(i < 20 ? 30 : 90));
-    report.add({.first_byte = bucket, .all = bucket});
+    const milliseconds latency(i < 20 ? 30 : 90);
+    report.add(latency, latency);
     host_.admission.report(report, clock_.now() + i * milliseconds(50));
   }
   ASSERT_TRUE(host_.admission.queueing());
