@@ -11,3 +11,4 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)  # what is waited for needs the processor

@@ -117,9 +117,10 @@ def pack(
             Python holds the lock of the interpreter. ``"processes"`` of this machine each have
             their own: the transform must be a function of a module, and a script calls this below
             ``if __name__ == "__main__":``. ``"ray"``: tasks on the cluster that ``ray.init`` has
-            connected to, that ``RAY_ADDRESS`` names, or that runs on this machine, else on one
-            that is started for this call; a task whose process or machine is lost is repeated. All
-            of them write the same bytes, and each continues what another has begun.
+            connected to, that ``RAY_ADDRESS`` names, or that runs on this machine, else (or if
+            it is ``local``) on one that is started for this call; a task whose process or machine
+            is lost is repeated. All of them write the same bytes, and each continues what another
+            has begun.
         workers: shards that are packed at a time. Default: one for each core, of threads at most 4;
             with Ray, as many as the cluster has CPUs.
         overwrite: delete what an earlier packing of this name wrote, and begin anew.

@@ -139,20 +139,29 @@ def _cluster(ray: Any) -> Iterator[None]:
         yield
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    address = os.environ.get("RAY_ADDRESS")
-    if address:
-        _require_reachable(address)
+    address = os.environ.get("RAY_ADDRESS") or "auto"
+    _require_reachable(address)
     try:
-        ray.init(address=address or "auto", **quiet)
+        if address == "local" or not _connects(ray, address, quiet):
+            with own_environment():
+                ray.init(address="local", include_dashboard=False, **quiet)
     except ConnectionError as error:
-        if address:
-            raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
-        with own_environment():
-            ray.init(address="local", include_dashboard=False, **quiet)
+        raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _connects(ray: Any, address: str, quiet: dict[str, Any]) -> bool:
+    """Connect to a cluster. False: it may be any that runs here, and none does."""
+    try:
+        ray.init(address=address, **quiet)
+    except ConnectionError:
+        if address != "auto":
+            raise
+        return False
+    return True
 
 
 def _require_reachable(address: str) -> None:

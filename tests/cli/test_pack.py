@@ -144,9 +144,12 @@ def test_processes_find_functions_of_the_current_folder(place: Path, start: Any)
 @pytest.mark.slow
 def test_ray_is_started_for_this_machine_alone_and_ends_by_ctrl_c(place: Path, start: Any) -> None:
     command = start(
-        "pack", "in", "out", "--transform", "own_functions:hang", "--ray", "--shard-samples", "2",
+        "pack", "in", "out", "--transform", "own_functions:hang", "--shard-samples", "2", "--ray",
+        "--ray-address", "local",  # others may have a cluster here
     )  # fmt: skip
-    wait_until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
+    pid = place / "pid"
+    wait_until(lambda: command.poll() is not None or (pid.exists() and pid.read_text() != ""))
+    assert command.poll() is None, command.communicate()
     task = psutil.Process(int((place / "pid").read_text()))
     family = psutil.Process(command.pid).children(recursive=True)
     assert task in family

@@ -169,6 +169,38 @@ def test_an_address_where_nobody_listens_is_told_at_once(
             _reach()
 
 
+@pytest.mark.parametrize(
+    ("address", "running", "asked"),
+    [
+        ("", True, ["auto"]),
+        ("", False, ["auto", "local"]),
+        ("auto", False, ["auto", "local"]),
+        ("local", True, ["local"]),
+    ],
+)
+def test_a_cluster_is_started_where_none_runs_or_a_new_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, address: str, running: bool, asked: list[str]
+) -> None:
+    ray = importlib.import_module("ray")
+    addresses: list[str] = []
+    usage: list[str | None] = []
+
+    def init(address: str, **_: object) -> None:
+        addresses.append(address)
+        usage.append(os.environ.get("RAY_USAGE_STATS_ENABLED"))
+        if address == "auto" and not running:
+            raise ConnectionError("none")
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    _reach()
+    assert addresses == asked
+    assert usage == [None if each == "auto" else "0" for each in asked]
+
+
 def _reach() -> None:
     with _pack_on_ray._cluster(importlib.import_module("ray")):
         pass

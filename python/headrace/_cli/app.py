@@ -385,7 +385,8 @@ def pack(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="The cluster of --executor ray; RAY_ADDRESS, one that runs here, or a new one.",
+            help="The cluster of --executor ray, or 'local' for a new one. "
+            "Default: RAY_ADDRESS, one that runs here, or a new one.",
         ),
     ] = "",
     workers: Annotated[
