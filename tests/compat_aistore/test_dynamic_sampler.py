@@ -48,6 +48,17 @@ def test_batches_are_lists_of_int_in_the_order_of_the_samples() -> None:
     assert all(type(index) is int for batch in found for index in batch)
 
 
+def test_the_default_device_of_torch_does_not_matter() -> None:
+    def shuffled() -> list[list[int]]:
+        torch.manual_seed(3)
+        return batches([1, 2, 3, 4], 5, shuffle=True)
+
+    on_host = shuffled()
+    with torch.device("meta"):
+        assert shuffled() == on_host
+        assert batches([], 5) == []
+
+
 def test_an_oversized_sample_comes_at_once_or_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

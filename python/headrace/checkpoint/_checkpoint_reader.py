@@ -268,7 +268,7 @@ class CheckpointReader:
             return made_otherwise.format(inner.function)
 
     def _build(self, key: str, tensor: _Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
-        built = torch.empty(0, dtype=tensor.dtype)
+        built = torch.empty(0, dtype=tensor.dtype, device="cpu")
         try:
             built.set_(storage, tensor.offset, tensor.shape, tensor.strides)
         except RuntimeError as error:

@@ -43,7 +43,7 @@ class DeviceCopies:
         self._cuda = device.type == "cuda"
 
     def empty(self, size_bytes: int) -> torch.Tensor:
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._cuda)
+        return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=self._cuda)
 
     def start(self, into: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
         into.copy_(source, non_blocking=self._cuda)

@@ -235,7 +235,7 @@ class _Records:
                 f"tensor {size_bytes}",
             )
         if size_bytes == 0:
-            return torch.empty(0, dtype=torch.uint8)
+            return torch.empty(0, dtype=torch.uint8, device="cpu")
         while name not in self._filled:
             # Old versions of torch ask again for storages that they put on the device "meta".
             group = self._left.popleft() if self._left else [name]

@@ -75,7 +75,7 @@ class _Staging:
             or tensor.device.type == "meta"
         ):
             return tensor.detach().cpu().clone()
-        copied = torch.empty(0, dtype=tensor.dtype).set_(
+        copied = torch.empty(0, dtype=tensor.dtype, device="cpu").set_(
             self._storage(tensor), tensor.storage_offset(), tensor.size(), tensor.stride()
         )
         if tensor.is_conj():

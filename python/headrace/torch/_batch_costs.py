@@ -60,7 +60,7 @@ class Costs:
         if callable(cost) and not isinstance(cost, torch.Tensor):
             self._function = cost
             # What it has returned, or NaN.
-            self._costs = torch.full((count,), math.nan, dtype=torch.float64).numpy()
+            self._costs = torch.full((count,), math.nan, dtype=torch.float64, device="cpu").numpy()
         else:
             costs = numbers_of("cost", cost, source, count)
             bad = ~torch.isfinite(costs) | (costs < 0)
@@ -78,7 +78,7 @@ class Costs:
         for begin in range(0, self._count, _CHECKED):
             if fits and (not self._refuse_oversized or self._function is not None):
                 return
-            indices = torch.arange(begin, min(begin + _CHECKED, self._count)).numpy()
+            indices = torch.arange(begin, min(begin + _CHECKED, self._count), device="cpu").numpy()
             costs, sizes = self._looked_up(indices)
             fits = fits or not bool(self._is_oversized(costs, sizes).all())
             if self._refuse_oversized:
@@ -130,7 +130,7 @@ class Costs:
         return costs, torch.frombuffer(sizes, dtype=torch.int64).numpy().astype("float64")
 
     def _is_oversized(self, costs: Any, sizes: Any) -> Any:
-        over: Any = torch.zeros(1, dtype=torch.bool).numpy()
+        over: Any = torch.zeros(1, dtype=torch.bool, device="cpu").numpy()
         if costs is not None and self._limits.max_cost is not None:
             over = costs > self._limits.max_cost
         if sizes is not None and self._limits.max_bytes is not None:
@@ -196,9 +196,11 @@ def numbers_of(name: str, values: Any, source: Source | None, count: int) -> tor
         return source.column(name, values)
     try:
         if isinstance(values, torch.Tensor) or hasattr(values, "__array__"):
-            numbers = torch.as_tensor(values)
+            numbers = torch.as_tensor(values, device="cpu")
         else:
-            numbers = torch.tensor([float(value) for value in values], dtype=torch.float64)
+            numbers = torch.tensor(
+                [float(value) for value in values], dtype=torch.float64, device="cpu"
+            )
         numbers = numbers.detach().to("cpu", torch.float64).contiguous()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InvalidArgumentError(

@@ -37,7 +37,7 @@ def lent(
     """
     size_bytes = math.prod(shape) * dtype.itemsize
     if size_bytes == 0 or dtype not in _KINDS:
-        return torch.empty(shape, dtype=dtype), lambda: None
+        return torch.empty(shape, dtype=dtype, device="cpu"), lambda: None
     memory = engine.batch_memory(size_bytes)
     capsule = memory.dlpack(shape, _KINDS[dtype], 8 * dtype.itemsize)
     tensor = torch.utils.dlpack.from_dlpack(capsule)

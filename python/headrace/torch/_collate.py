@@ -47,7 +47,7 @@ def collate_in(engine: Engine, samples: list[Any]) -> Any:
 
 
 def _from_the_system(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 def _collate(samples: list[Any], empty: Empty) -> Any:

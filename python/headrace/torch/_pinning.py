@@ -54,7 +54,7 @@ class PageLocked:
     def room(
         self, engine: Engine, count: int, size_bytes: int
     ) -> tuple[torch.Tensor, Callable[[], object]]:
-        tensor = torch.empty((count, size_bytes), dtype=torch.uint8, pin_memory=True)
+        tensor = torch.empty((count, size_bytes), dtype=torch.uint8, device="cpu", pin_memory=True)
         return tensor, engine.charge(count * size_bytes).release
 
     def pin(self, batch: Any) -> Any:

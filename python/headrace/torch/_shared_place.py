@@ -46,7 +46,7 @@ class SharedPlace:
     def __init__(self, more: int = 0) -> None:
         # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; the
         # messages that were given already, as bits; and so many `more` cells for whoever owns it.
-        self._own(torch.zeros(_CELLS + more, dtype=torch.int64))
+        self._own(torch.zeros(_CELLS + more, dtype=torch.int64, device="cpu"))
 
     @property
     def epoch(self) -> int:
@@ -66,7 +66,9 @@ class SharedPlace:
             cells[0] = epoch
 
     def go_on_with(self, reader: Reader) -> None:
-        self.own()[:4] = torch.tensor([reader.epoch, reader.lanes, reader.lane, reader.position])
+        self.own()[:4] = torch.tensor(
+            [reader.epoch, reader.lanes, reader.lane, reader.position], device="cpu"
+        )
 
     def consume_resume(self) -> None:
         self.own()[1] = 0

@@ -53,7 +53,7 @@ class Source:
     def __init__(self, parts: Sequence[Objects], numbers: torch.Tensor | None) -> None:
         self.parts = parts
         self.numbers = numbers
-        ends = torch.tensor([len(part.objects) for part in parts]).cumsum(0)
+        ends = torch.tensor([len(part.objects) for part in parts], device="cpu").cumsum(0)
         self._ends = ends
         self._begins = [0, *ends.tolist()[:-1]]
         self._count = int(ends[-1]) if numbers is None else len(numbers)
@@ -200,7 +200,9 @@ class Source:
             return [(self.parts[0], indices, None)]
         if not len(indices):
             return [(self.parts[0], [], None)]
-        numbers = torch.as_tensor(indices if isinstance(indices, memoryview) else list(indices))
+        numbers = torch.as_tensor(
+            indices if isinstance(indices, memoryview) else list(indices), device="cpu"
+        )
         if self.numbers is not None:
             numbers = self.numbers[numbers]
         if len(self.parts) == 1:
@@ -272,7 +274,7 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
 
 
 def _subset(whole: Source, indices: Any) -> Source:
-    numbers = torch.as_tensor(indices if torch.is_tensor(indices) else list(indices))
+    numbers = torch.as_tensor(indices if torch.is_tensor(indices) else list(indices), device="cpu")
     numbers = numbers.to(torch.int64).reshape(-1)
     if len(numbers) == 0:
         raise InvalidArgumentError("the Subset is empty; there is nothing to read")
@@ -293,7 +295,7 @@ def _together(sources: list[Source]) -> Source:
     numbers, begin = [], 0
     for source in sources:
         size = sum(len(part.objects) for part in source.parts)
-        own = torch.arange(size) if source.numbers is None else source.numbers
+        own = torch.arange(size, device="cpu") if source.numbers is None else source.numbers
         numbers.append(own + begin)
         begin += size
     return Source(parts, torch.cat(numbers))

@@ -198,7 +198,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             PreconditionFailedError: a file was replaced after the dataset was made.
             InvalidArgumentError: a token is not below `vocab_size`.
         """
-        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8)
+        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8, device="cpu")
         into: Any = raw.numpy()
         self._start(indices, into).wait()
         return list(self._batch(raw, indices, Pageable()).unbind())
@@ -217,7 +217,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         reader = self._opened()[1]
         if into is not None:
             return reader.start(indices, into, self._packing.packed)
-        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8)  # type: ignore[arg-type]
+        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8, device="cpu")  # type: ignore[arg-type]
         into_raw: Any = raw.numpy()
         batch = reader.start(indices, into_raw, self._packing.packed)
         return _PackedReads(self, batch, raw, indices)

@@ -95,17 +95,17 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
             >>> len(sampler), sampler.batch_count()
             (3, 2)
         """
-        return len(self._batches(torch.arange(len(self)))[1])
+        return len(self._batches(torch.arange(len(self), device="cpu"))[1])
 
     def _order(self) -> torch.Tensor:
         if self._shuffle:
-            return torch.randperm(len(self)).flip(0)
-        return torch.arange(len(self))
+            return torch.randperm(len(self), device="cpu").flip(0)
+        return torch.arange(len(self), device="cpu")
 
     def _batches(self, order: torch.Tensor) -> tuple[torch.Tensor, list[int], list[int]]:
         """Return the indices of all batches, where each batch ends, and what is in none."""
         limit = self._max_batch_size
-        sizes = torch.empty(0, dtype=torch.int64)
+        sizes = torch.empty(0, dtype=torch.int64, device="cpu")
         if len(order) > 0:
             sizes = torch.frombuffer(_sizes(self._samples_list), dtype=torch.int64)[order]
         unknown = order[sizes < 0]
