@@ -58,6 +58,8 @@ CLIENTS = {
     "files-loader": ("files", "loader"),
     "files-workers": ("files", "workers"),
     "overlap": ("overlap", "overlap"),
+    "device-steps": ("device", "steps"),
+    "device-checkpoints": ("device", "checkpoints"),
     "ray-data": ("ray_data", "read"),
     "jpeg-loader": ("training", "jpeg_loader"),
     "jpeg-memory": ("training", "jpeg_memory"),
@@ -104,6 +106,8 @@ CLIENTS = {
 
 def main() -> None:
     request = json.loads(sys.argv[1])
+    if "cores" in request:
+        os.sched_setaffinity(0, request["cores"])
     module, function = CLIENTS[request["client"]]
     client = getattr(importlib.import_module(f"bench.clients.{module}"), function)
     print(json.dumps(client(request)), flush=True)

@@ -44,6 +44,7 @@ def store_of(request: Answer) -> Any:
         provider=headrace.GcsOptions(
             join_small_objects=headrace.JoinOptions() if request.get("join") else None
         ),
+        parallel=headrace.ParallelOptions(**request.get("parallel", {})),
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from bench import objects
 from bench.harness import (
@@ -19,6 +22,7 @@ from bench.harness import (
     ratios,
 )
 from bench.objects import Bucket
+from testing.servers import Certificates
 
 KEPT_OBJECTS = 4 * BATCH_SIZE  # what read_batches has at the same time: some batches
 
@@ -108,21 +112,70 @@ def cpu_latency(bench: Bench) -> None:
 
 
 def io_threads(bench: Bench) -> None:
-    """read_batches with one thread for network I/O, and with two."""
-    with bench.nginx(objects.MIDDLE, objects.SMALL) as server:
+    """read_batches and Loader with one thread for network I/O, two, and as many as there are cores.
+
+    From eight cores on, the server has half of them and the client the other half.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    apart = half >= 4
+    counts = [1, 2, *(count for count in (4, 6, 12) if apart and count < half)]
+    mine: dict[str, Any] = {"cores": cores[:half]} if apart else {}
+    workers = half if apart else 1
+
+    def client(name: str, url: str, bucket: Bucket, threads: int, **request: Any) -> Client:
+        env = {"HEADRACE_IO_THREADS": str(threads), **request.pop("env", {})}
+        return lambda: bench.many(name, url, bucket, env=env, **mine, **request)
+
+    def measure(group: str, clients: dict[str, Client]) -> None:
+        for name, found in bench.alternate(group, clients, bench.effort.repetitions).items():
+            bench.rates(group, name, found)
+            bench.cpu(group, name, found)
+
+    @contextlib.contextmanager
+    def server(*buckets: Bucket, **options: Any) -> Iterator[str]:
+        if apart:
+            os.sched_setaffinity(0, cores[half:])
+        try:
+            with bench.nginx(*buckets, workers=workers, **options) as nginx:
+                os.sched_setaffinity(0, cores)
+                yield nginx.url
+        finally:
+            os.sched_setaffinity(0, cores)
+
+    epochs = {
+        objects.SMALL.name: bench.effort.small_objects,
+        objects.MIDDLE.name: bench.effort.middle_objects,
+    }
+    with server(objects.SMALL, objects.MIDDLE) as url:
         for bucket, what in ((objects.SMALL, "1 KiB"), (objects.MIDDLE, "100 KiB")):
-            group = f"io_threads: {what}"
-
-            def client(threads: int, bucket: Bucket = bucket) -> Client:
-                env = {"HEADRACE_IO_THREADS": str(threads)}
-                return lambda: bench.many("headrace", server.url, bucket, env=env)
-
-            answers = bench.alternate(
-                group, {"1": client(1), "2": client(2)}, bench.effort.repetitions
+            clients = {f"io_threads={n}": client("headrace", url, bucket, n) for n in counts}
+            if apart:
+                size = epochs[bucket.name]
+                clients[f"Loader, io_threads={counts[-1]}"] = client(
+                    "loader", url, bucket, counts[-1], epoch_objects=size, warm_up_objects=size // 4
+                )
+            measure(f"io_threads: {what}", clients)
+    if not apart:
+        return
+    certificates = Certificates(bench.folder / "certificates")
+    with server(objects.MIDDLE, certificates=certificates) as url:
+        env = {"SSL_CERT_FILE": str(certificates.ca_file)}
+        clients = {
+            f"io_threads={n}": client("headrace", url, objects.MIDDLE, n, env=env) for n in counts
+        }
+        measure("io_threads: 100 KiB, TLS", clients)
+    with server(objects.MIDDLE, latency_s=LATENCY_S) as url:
+        group = "io_threads: 100 KiB, first byte after 30 ms"
+        clients = {
+            f"io_threads={counts[-1]}, max_in_flight={most}": client(
+                "headrace", url, objects.MIDDLE, counts[-1],
+                parallel={"max_in_flight": most}, warm_up_s=2 * bench.effort.duration_s,
+                env={"HEADRACE_MEMORY_BUDGET_BYTES": str(4 * objects.GIB)},
             )
-            for threads, found in answers.items():
-                bench.rates(group, f"io_threads={threads}", found)
-                bench.cpu(group, f"io_threads={threads}", found)
+            for most in (512, 4096)
+        }  # fmt: skip
+        measure(group, clients)
 
 
 GROUPS: dict[str, Callable[[Bench], None]] = {

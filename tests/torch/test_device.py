@@ -200,6 +200,16 @@ def test_tensors_move_at_any_depth_and_so_does_what_can_be_moved() -> None:
     assert (there["a"][1], there["b"][1], there["c"]) == (3, "meta True", "text")
 
 
+def test_a_tuple_that_can_move_itself_does() -> None:
+    packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(1), torch.ones(3)], enforce_sorted=False)
+    there = _to_device.moved([packed, (packed, torch.ones(1))], torch.device("meta"))
+    for each in (there[0], there[1][0]):
+        assert type(each) is type(packed)
+        assert each.data.device.type == "meta"
+        assert each.batch_sizes.device.type == "cpu"  # where torch insists on having it
+    assert there[1][1].device.type == "meta"
+
+
 class Streams:
     """Stands in for those of CUDA: knows which one is current, and which uses which tensor."""
 
@@ -246,9 +256,11 @@ def test_only_tensors_whose_memory_can_be_kept_are_copied_on_another_stream(
 
     device = _to_device.CudaDevice(torch.device("meta"))
     sparse = torch.eye(3).to_sparse()
-    copy = device.copy({"a": torch.ones(2), "b": [Own(), "text"], "c": sparse})
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2)])
+    copy = device.copy({"a": torch.ones(2), "b": [Own(), "text"], "c": sparse, "d": packed})
     there = copy.take()
     assert there["b"] == ["trainer", "text"]
+    assert there["d"].data.device.type == "meta"
     assert there["a"].device.type == there["c"].device.type == "meta"
     [(kept, is_by_trainer)] = streams.users
     assert kept is there["a"]

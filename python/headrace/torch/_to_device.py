@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -48,7 +49,7 @@ class CudaDevice:
 
     def copy(self, batch: Any) -> Copy:
         with torch.cuda.stream(self._stream):
-            there = tree_map(
+            there = _mapped(
                 lambda each: _move(each, self._device) if _is_plain(each) else each, batch
             )
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -75,7 +76,7 @@ class _CudaCopy:
             return value
 
         there, self._here, self._there = self._there, None, None
-        return tree_map(take, there)
+        return _mapped(take, there)
 
 
 def _is_plain(value: Any) -> bool:
@@ -107,7 +108,15 @@ class _OtherCopy(NamedTuple):
 
 def moved(batch: Any, device: torch.device) -> Any:
     """Return a batch with all tensors, at any depth, on the device; likewise what has ``to()``."""
-    return tree_map(lambda each: _move(each, device), batch)
+    return _mapped(lambda each: _move(each, device), batch)
+
+
+def _mapped(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a batch with `function` of each value in it, at any depth of tuples, lists and dicts.
+
+    A tuple that has ``to()`` is such a value, as PackedSequence, of which a part has to stay.
+    """
+    return tree_map(function, batch, is_leaf=lambda each: hasattr(each, "to"))
 
 
 def _move(value: Any, device: torch.device) -> Any:
