@@ -59,6 +59,9 @@ def main() -> int:
         help="measure other clients N times where they only inform",
     )
     parser.add_argument(
+        "--repetitions", type=int, metavar="N", help="measure everything else N times"
+    )
+    parser.add_argument(
         "--against",
         type=Path,
         metavar="CHECKOUT",
@@ -81,6 +84,10 @@ def main() -> int:
         if arguments.peers < 1:
             parser.error(f"--peers is {arguments.peers}; it must be at least 1")
         effort = replace(effort, peer_repetitions=arguments.peers)
+    if arguments.repetitions is not None:
+        if arguments.repetitions < 1:
+            parser.error(f"--repetitions is {arguments.repetitions}; it must be at least 1")
+        effort = replace(effort, repetitions=arguments.repetitions)
     against = arguments.against.resolve() if arguments.against else None
     if against and not (against / ".venv" / "bin" / "python").exists():
         parser.error(f"{against} has no .venv: run `make build` there")

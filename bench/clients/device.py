@@ -136,11 +136,11 @@ def checkpoints(request: Answer) -> Answer:
     folder, size_bytes = Path(request["folder"]), int(request["size_bytes"])
     folder.mkdir(parents=True)
     cuda = torch.device("cuda")
-    each_bytes = 64 << 20
-    state = {
-        f"layer{i}": torch.randint(-(2**62), 2**62, (each_bytes // 8,), device=cuda)
-        for i in range(size_bytes // each_bytes)
-    }
+    state = {}
+    for each_bytes in (32 << 20, 256 << 20):  # half of the bytes in each kind
+        for i in range(size_bytes // 2 // each_bytes):
+            name = f"layer{i}.{each_bytes}"
+            state[name] = torch.randint(-(2**62), 2**62, (each_bytes // 8,), device=cuda)
     torch_file, ours, tensors = (str(folder / name) for name in ("t.pt", "a.pt", "a.safetensors"))
 
     def run(work: Callable[[], Any]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import objects
-from bench.harness import Bench, ratios, say
+from bench.harness import FULL, Bench, ratios, say
 
 COMPUTING_MS = 20
 # Memory, where there is such a folder: a disk is no part of the comparison.
@@ -25,7 +25,7 @@ def device(bench: Bench) -> None:
     if not _has_cuda():
         say("device: no CUDA device was found; no rows")
         return
-    quick = bench.effort.repetitions == 1
+    quick = bench.effort.middle_objects < FULL.middle_objects
     with tempfile.TemporaryDirectory(
         prefix="headrace-device-", dir=_MEMORY if _MEMORY.is_dir() else None
     ) as folder:

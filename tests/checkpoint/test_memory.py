@@ -18,6 +18,12 @@ LOAD = """
     state = headrace.checkpoint.load(sys.argv[1])
     limit = 256 + 128
 """
+MOVE_ON = """
+    def move(storage, _):
+        return torch.UntypedStorage(storage.nbytes(), device="meta")
+    headrace.checkpoint.load(sys.argv[1], map_location=move)
+    limit = 3 * 64 + 128
+"""
 SAVE = """
     headrace.checkpoint.save(state, sys.argv[1])
     limit = 256
@@ -62,3 +68,9 @@ def test_a_load_holds_the_tensors_and_little_more(tmp_path: Path) -> None:
     state += [torch.zeros(MIB, dtype=torch.uint8) for _ in range(64)]
     headrace.Store(tmp_path).write("a.pt", file_of(state))
     run(LOAD, False, tmp_path / "a.pt")
+
+
+def test_a_load_to_another_device_holds_some_groups_on_the_host(tmp_path: Path) -> None:
+    state = [torch.zeros(16 * MIB, dtype=torch.uint8) for _ in range(32)]
+    headrace.checkpoint.save(state, str(tmp_path / "a.pt"))
+    run(MOVE_ON, False, tmp_path / "a.pt")

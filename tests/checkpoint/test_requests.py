@@ -180,6 +180,63 @@ def test_a_function_gets_the_bytes_and_the_place(server: FaultServer, gcs: headr
     assert seen == [([1, 2], "cpu"), ([3], "cpu")]
 
 
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_of_storages_that_move_on_two_groups_are_read_ahead_and_no_more(
+    server: FaultServer, gcs: headrace.Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    groups, size_bytes = 8, 4 * MIB
+    monkeypatch.setattr("headrace.checkpoint._loading.GROUP_BYTES", size_bytes)
+    monkeypatch.setattr("headrace.checkpoint._safetensors.reader.GROUP_BYTES", size_bytes)
+    state = large_state(groups, size_bytes)
+    headrace.checkpoint.save(state, name, store=gcs)
+    since = len(server.log())
+
+    def begun() -> int:
+        """The groups of which something was asked for, besides the ends of the file."""
+        found = set()
+        for each in server.log(since):
+            begin, _, end = each["headers"].get("range", "-").removeprefix("bytes=").partition("-")
+            if begin and end and int(end) - int(begin) >= MIB:
+                found.add(int(begin) // size_bytes)
+        return len(found)
+
+    moved = 0
+
+    def move(storage: torch.UntypedStorage, _: str) -> torch.UntypedStorage:
+        nonlocal moved
+        moved += 1
+        wait_until(lambda: begun() >= min(moved + 2, groups))
+        assert begun() <= moved + 3  # a group and the beginning of the next can share a range
+        return storage
+
+    assert_same(headrace.checkpoint.load(name, move, store=gcs), state)
+    assert moved == groups
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_what_is_read_ahead_is_given_up_when_a_storage_cannot_move(
+    server: FaultServer, gcs: headrace.Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("headrace.checkpoint._loading.GROUP_BYTES", 4 * MIB)
+    monkeypatch.setattr("headrace.checkpoint._safetensors.reader.GROUP_BYTES", 4 * MIB)
+    closed = []
+    close = _parallel_reads.PartReads.close
+    monkeypatch.setattr(
+        _parallel_reads.PartReads,
+        "close",
+        lambda reads: (closed.append(len(reads._under_way)), close(reads))[1],
+    )
+    headrace.checkpoint.save(large_state(), name, store=gcs)
+
+    def full(storage: torch.UntypedStorage, _: str) -> torch.UntypedStorage:
+        raise torch.OutOfMemoryError("no room on the device")
+
+    with pytest.raises(torch.OutOfMemoryError, match="no room on the device"):
+        headrace.checkpoint.load(name, full, store=gcs)
+    assert closed.count(1) == 2
+    assert_same(headrace.checkpoint.load(name, store=gcs), large_state())
+
+
 def test_progress_counts_the_bytes_of_the_storages(
     server: FaultServer, gcs: headrace.Store
 ) -> None:

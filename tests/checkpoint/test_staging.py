@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
-from headrace.checkpoint._device_copies import DeviceCopies, host_pieces
+from headrace.checkpoint._device_copies import (
+    DeviceCopies,
+    goes_to_cuda,
+    host_pieces,
+    new_storage,
+    release_page_locked,
+)
 from headrace.checkpoint._staging import copy_to_host
 
 
@@ -132,3 +139,49 @@ def test_a_distributed_tensor_keeps_its_mesh_and_placements(
         assert staged.full_tensor().tolist() == [0, 1, 2, 3, 4, 5]
         dist.destroy_process_group()
     """)
+
+
+@pytest.mark.parametrize(
+    ("map_location", "saved_on", "goes"),
+    [
+        (None, "cuda:1", True),
+        (None, "cpu", False),
+        ("cuda", "cpu", True),
+        (torch.device("cuda", 3), "cpu", True),
+        ("cpu", "cuda:0", False),
+        ("meta", "cuda:0", False),
+        ({"cuda:1": "cuda:0"}, "cuda:1", True),
+        ({"cuda:1": "cpu"}, "cuda:1", False),
+        ({"cuda:1": "cpu"}, "cuda:2", True),
+        (lambda storage, _: storage, "cuda:0", False),
+    ],
+)
+def test_it_is_known_which_storages_go_to_cuda(
+    monkeypatch: pytest.MonkeyPatch, map_location: Any, saved_on: str, goes: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert goes_to_cuda(map_location, saved_on) is goes
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not goes_to_cuda(map_location, saved_on)
+
+
+def test_without_room_in_page_locked_memory_storages_are_in_ordinary_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any, **options: Any) -> torch.Tensor:
+        assert options["pin_memory"]
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch, "empty", full)
+    storage = new_storage(10, page_locked=True)
+    assert (storage.nbytes(), storage.device.type) == (10, "cpu")
+
+
+def test_much_page_locked_memory_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = []
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: released.append(1), raising=False)
+    for sizes_bytes in ([], [1, 64 << 20]):
+        release_page_locked(sizes_bytes)
+        assert released == []
+    release_page_locked([1, 65 << 20, 2])
+    assert released == [1]

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
 
-__all__ = ["Copies", "DeviceCopies", "flat", "host_pieces", "memory_of"]
+__all__ = [
+    "Copies",
+    "DeviceCopies",
+    "flat",
+    "goes_to_cuda",
+    "host_pieces",
+    "memory_of",
+    "new_storage",
+    "release_page_locked",
+]
 
 PIECE_BYTES = 16 << 20
+_MAX_PAGE_LOCKED_BYTES = 1 << 30
+# Of storages up to this size, torch may keep the page-locked memory.
+_KEPT_BYTES = 64 << 20
 
 
 def flat(storage: torch.UntypedStorage) -> torch.Tensor:
@@ -21,6 +34,45 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a contiguous uint8 tensor on the CPU."""
     memory: Any = tensor.numpy()
     return memoryview(memory)
+
+
+def goes_to_cuda(map_location: Any, location: str) -> bool:
+    """Return whether torch puts a storage saved on the device `location` on a CUDA device.
+
+    Nobody knows what a function does.
+    """
+    if callable(map_location) or not torch.cuda.is_available():
+        return False
+    if isinstance(map_location, dict):
+        location = map_location.get(location, location)
+    elif map_location is not None:
+        location = str(map_location)
+    return str(location).startswith("cuda")
+
+
+def new_storage(size_bytes: int, page_locked: bool) -> torch.UntypedStorage:
+    """Return a new storage on the CPU, in page-locked memory if there is as much.
+
+    Page-locked storages that are given back are used again for others, see `release_page_locked`.
+    """
+    if page_locked and size_bytes <= _MAX_PAGE_LOCKED_BYTES:
+        with contextlib.suppress(RuntimeError):
+            tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+            return tensor.untyped_storage()
+    new: Any = torch.UntypedStorage
+    made: torch.UntypedStorage = new(size_bytes)
+    return made
+
+
+def release_page_locked(sizes_bytes: Iterable[int]) -> None:
+    """Return page-locked memory to the system, if it had storages that nobody else may need.
+
+    torch keeps what is given back, for copies of the same size.
+    """
+    # There is no public name for it yet.
+    release = getattr(torch._C, "_host_emptyCache", None)
+    if release is not None and max(sizes_bytes, default=0) > _KEPT_BYTES:
+        release()
 
 
 class Copies(Protocol):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import pickle
 import struct
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -20,18 +19,20 @@ from headrace._progress import Progress, ProgressOption, choose_progress
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
-from headrace.checkpoint._device_copies import flat
+from headrace.checkpoint._device_copies import flat, goes_to_cuda, release_page_locked
 from headrace.checkpoint._object import corrupt, refused, stat
-from headrace.checkpoint._parallel_reads import expect_parts
+from headrace.checkpoint._parallel_reads import (
+    GROUP_BYTES,
+    GROUPS_AHEAD,
+    ahead,
+    expect_parts,
+)
 from headrace.checkpoint._safetensors import find, is_safetensors_name, just, load_tensors
-from headrace.checkpoint._storages import read_storages
+from headrace.checkpoint._storages import StorageReads
 
 __all__ = ["MapLocation", "load"]
 
 MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None
-
-# Bytes on the host at a time, of storages that move on to another device.
-_GROUP_BYTES = 64 << 20
 
 # What torch's restricted unpickler raises for a malformed pickle, besides its own error.
 _MALFORMED = (
@@ -73,7 +74,7 @@ def load(
         url: the URL of the object; with `store`, its name there or its whole URL.
         map_location: the destination of storages, as in `torch.load`: a device, a dict of devices,
             or a function, which receives the filled storages. Storages that do not stay on the CPU
-            pass through the host 64 MiB (or one storage) at a time.
+            pass through the host in groups of 64 MiB (or one storage), two of them read ahead.
         weights_only: accept only what torch's restricted unpickler allows. A pickle can execute
             anything: pass False only for files whose writer you trust.
         verify: compare the checksums in the file. ``docs/guide/checkpoints.md`` says which checksum
@@ -104,8 +105,10 @@ def load(
     # The look and the first reads go to threads of their own, each with a connection.
     where.expect_reads(2)
     info = stat(where, name)
-    if map_location is None:  # all storages are read at once
-        expect_parts(where, info.size_bytes)
+    # Nobody knows yet where they were saved: if not on the CPU, fewer are read at once.
+    at_once = map_location is None or _stay_on_host(map_location, set())
+    most_bytes = info.size_bytes if at_once else (1 + GROUPS_AHEAD) * GROUP_BYTES
+    expect_parts(where, min(info.size_bytes, most_bytes))
     ends = read_ends(where, info)
     if is_safetensors(ends[0][1]):
         return load_tensors(just(where, info), map_location, verify, progress)
@@ -115,7 +118,9 @@ def load(
     if weights_only:
         _refuse_early(archive)
     with choose_progress(progress, archive.url, _total_bytes(archive)) as shown:
-        found = _unpickle(_Records(archive, map_location, shown), map_location, weights_only)
+        records = _Records(archive, map_location, shown)
+        with closing(records):
+            found = _unpickle(records, map_location, weights_only)
     archive.require_whole()
     return found
 
@@ -209,8 +214,18 @@ class _Records:
         self.others_error_id: int | None = None
         self._shown = shown
         self._filled: dict[str, torch.UntypedStorage] = {}
-        self._left = deque(self._groups(map_location))
         self._frames = archive.frames
+        self._reads = ahead(map(self._begin, self._groups(map_location)), GROUPS_AHEAD)
+        self._page_locked = {
+            f"data/{key}": archive.require(f"data/{key}").size_bytes
+            for key, each in archive.outline.storages.items()
+            if goes_to_cuda(map_location, each.location)
+        }
+
+    def close(self) -> None:
+        """End reads that are ahead, and give back what only they needed."""
+        self._reads.close()
+        release_page_locked(self._page_locked.values())
 
     def has_record(self, name: str) -> bool:
         # Without this record, torch asks for offsets by name instead of computing them.
@@ -237,14 +252,21 @@ class _Records:
         if size_bytes == 0:
             return torch.empty(0, dtype=torch.uint8, device="cpu")
         while name not in self._filled:
-            # Old versions of torch ask again for storages that they put on the device "meta".
-            group = self._left.popleft() if self._left else [name]
-            frames, self._frames = self._frames, []
             with self._watch():
-                self._filled |= read_storages(
-                    self.archive, group, frames=frames, on_bytes=self._shown.add
-                )
+                # Old versions of torch ask again for storages that they put on the device "meta".
+                reads = next(self._reads, None) or self._begin([name])
+                self._filled |= reads.finish()
         return flat(self._filled.pop(name))
+
+    def _begin(self, group: list[str]) -> StorageReads:
+        frames, self._frames = self._frames, []
+        return StorageReads(
+            self.archive,
+            group,
+            frames=frames,
+            on_bytes=self._shown.add,
+            page_locked=self._page_locked,
+        )
 
     def watched(self, map_location: MapLocation) -> MapLocation:
         """Return `map_location`, wrapped so that errors of a function are known to be its own."""
@@ -268,7 +290,7 @@ class _Records:
     def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
         """Yield groups of records to read together."""
         references = self.archive.outline.storages
-        limit = None if _stay_on_host(map_location, self._locations()) else _GROUP_BYTES
+        limit = None if _stay_on_host(map_location, self._locations()) else GROUP_BYTES
         group: list[str] = []
         group_bytes = 0
         for key in references:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace import _engine
 from headrace._engine import ObjectInfo
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "GROUPS_AHEAD",
+    "GROUP_BYTES",
     "MAX_GAP_BYTES",
     "Part",
+    "PartReads",
     "Wanted",
+    "ahead",
     "expect_parts",
-    "part_steps",
     "read_into",
     "read_parts",
-    "read_steps",
 ]
 
 Wanted = tuple[int, int, "Buffer"]
@@ -37,6 +39,11 @@ MIN_JOINED_BYTES = 2 << 20
 """Up to this much, neighbours are always read together."""
 SMALL_BYTES = 64 << 10
 """Less than this has no request of its own beside a neighbour: the head or the tail of an item."""
+
+GROUP_BYTES = 64 << 20
+"""Storages that move on to another device are read in groups of so many bytes."""
+GROUPS_AHEAD = 2
+"""So many groups are read while one moves on."""
 
 # Requests that a read is spread over, if it is large enough: a service limits each connection.
 _REQUESTS = 64
@@ -89,7 +96,7 @@ def read_parts(
         PreconditionFailedError: an object is no longer in that generation.
         InvalidArgumentError: an object ends before a part does.
     """
-    for _ in part_steps(store, list(parts), sum_kind=sum_kind, in_flight_bytes=in_flight_bytes):
+    for _ in PartReads(store, list(parts), sum_kind=sum_kind, in_flight_bytes=in_flight_bytes):
         pass
 
 
@@ -98,60 +105,95 @@ def read_into(store: Store, info: ObjectInfo, wanted: Iterable[Wanted]) -> None:
     read_parts(store, [Part(info, *each) for each in wanted])
 
 
-def read_steps(
-    store: Store, info: ObjectInfo, wanted: Iterable[Wanted], *, sum_kind: str
-) -> Iterator[list[tuple[int, int | None]]]:
-    """Do the same step by step: yield what is now filled, as positions in `wanted` and `Part.crc`.
+class PartReads:
+    """Parts of objects on their way, as `read_parts` reads them; iterating yields what has come.
 
-    Steps start in the order of the object, some of them ahead of the caller.
-    """
-    parts = [Part(info, *each) for each in wanted]
-    for filled in part_steps(store, parts, sum_kind=sum_kind):
-        yield [(i, parts[i].crc) for i in filled]
-
-
-def part_steps(
-    store: Store,
-    parts: Sequence[Part],
-    *,
-    sum_kind: str = "",
-    in_flight_bytes: int = 0,
-    max_gap_bytes: int = MAX_GAP_BYTES,
-) -> Iterator[list[int]]:
-    """Do as `read_parts` does, step by step: yield what is now filled, as positions in `parts`.
+    Reads begin at once, and more of them while somebody iterates: each step is a list of positions
+    in `parts`, which are filled now. Iterate to the end, or close it.
 
     Args:
         max_gap_bytes: the longest gap between two parts that one request reads and drops.
     """
-    handle = pinned(store)._handle()
-    total_bytes = sum(part.end - part.begin for part in parts)
-    most_bytes = joined_bytes(max(total_bytes, in_flight_bytes))
-    left = deque(_steps(_join(parts, most_bytes, max_gap_bytes)))
-    under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
-    try:
-        while left or under_way:
-            while left and len(under_way) < _STEPS_IN_FLIGHT:
-                step = left.popleft()
-                batch = handle.start_scattered(
-                    [request.object for request in step],
-                    [
-                        [(parts[i].begin, parts[i].end, parts[i].into) for i in request.parts]
-                        for request in step
-                    ],
-                    sum_kind=sum_kind,
-                )
-                under_way.append((step, batch))
-            step, batch = under_way[0]
-            batch.wait()
-            under_way.popleft()
-            for request, sums in zip(step, batch.place_sums(), strict=True):
-                for i, crc in zip(request.parts, sums, strict=True):
-                    parts[i].crc = crc
-            yield [i for request in step for i in request.parts]
-    finally:
-        # From here on, nothing may write to the caller's memory.
-        for _, batch in under_way:
+
+    def __init__(
+        self,
+        store: Store,
+        parts: Sequence[Part],
+        *,
+        sum_kind: str = "",
+        in_flight_bytes: int = 0,
+        max_gap_bytes: int = MAX_GAP_BYTES,
+    ) -> None:
+        self._parts, self._sum_kind = parts, sum_kind
+        self._handle = pinned(store)._handle()
+        total_bytes = sum(part.end - part.begin for part in parts)
+        most_bytes = joined_bytes(max(total_bytes, in_flight_bytes))
+        self._left = deque(_steps(_join(parts, most_bytes, max_gap_bytes)))
+        self._under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[list[int]]:
+        try:
+            while self._under_way:
+                step, batch = self._under_way[0]
+                batch.wait()
+                self._under_way.popleft()
+                for request, sums in zip(step, batch.place_sums(), strict=True):
+                    for i, crc in zip(request.parts, sums, strict=True):
+                        self._parts[i].crc = crc
+                yield [i for request in step for i in request.parts]
+                self._begin()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the reads: from here on, nothing writes to the caller's memory."""
+        self._left.clear()
+        while self._under_way:
+            _, batch = self._under_way.pop()
             batch.drain()
+
+    def _begin(self) -> None:
+        while self._left and len(self._under_way) < _STEPS_IN_FLIGHT:
+            step = self._left.popleft()
+            batch = self._handle.start_scattered(
+                [request.object for request in step],
+                [
+                    [(self._parts[i].begin, self._parts[i].end, self._parts[i].into) for i in each]
+                    for each in (request.parts for request in step)
+                ],
+                sum_kind=self._sum_kind,
+            )
+            self._under_way.append((step, batch))
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_Begun = TypeVar("_Begun", bound=_Closable)
+
+
+def ahead(begun: Iterable[_Begun], count: int) -> Generator[_Begun]:
+    """Yield reads as they are begun, in their order, with `count` more of them begun already.
+
+    If it is closed, these are closed.
+    """
+    window: deque[_Begun] = deque()
+    try:
+        for each in begun:
+            window.append(each)
+            if len(window) > count:
+                yield window.popleft()
+        while window:
+            yield window.popleft()
+    finally:
+        for each in window:
+            each.close()
 
 
 def expect_parts(store: Store, total_bytes: int) -> None:

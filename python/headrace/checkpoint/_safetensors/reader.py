@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -15,18 +16,29 @@ from headrace._progress import Progress, ProgressOption, choose_progress
 from headrace._store import Store
 from headrace._whole_sum import crc_of, damage_of
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
-from headrace.checkpoint._device_copies import flat, memory_of
+from headrace.checkpoint._device_copies import (
+    flat,
+    goes_to_cuda,
+    memory_of,
+    new_storage,
+    release_page_locked,
+)
 from headrace.checkpoint._object import corrupt, refused
-from headrace.checkpoint._parallel_reads import Part, expect_parts, part_steps, read_parts
+from headrace.checkpoint._parallel_reads import (
+    GROUP_BYTES,
+    GROUPS_AHEAD,
+    Part,
+    PartReads,
+    ahead,
+    expect_parts,
+    read_parts,
+)
 from headrace.checkpoint._safetensors.dtypes import packed_shape, torch_dtype
 from headrace.checkpoint._safetensors.files import File, Files
 from headrace.checkpoint._safetensors.header import Entry
 from headrace.checkpoint._slices import MAX_GAP_BYTES, Index, about_index, select
 
 __all__ = ["SafetensorsReader", "load_tensors"]
-
-# Bytes on the host at a time, of tensors that move on to another device.
-_GROUP_BYTES = 64 << 20
 
 Storages = dict[str, torch.UntypedStorage]
 
@@ -72,7 +84,7 @@ class SafetensorsReader(CheckpointReader):
 
     def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
         places = _places(self._entries(keys), self._opened, self.url)
-        storages = _read_whole(self._files.store, places)
+        storages = _WholeReads(self._files.store, places).finish()
         return {place.entry.name: place.tensor_of(storages[place.entry.name]) for place in places}
 
     def slices(
@@ -94,7 +106,7 @@ class SafetensorsReader(CheckpointReader):
             found[key] = torch.as_strided(
                 buffer.view(place.dtype), selection.shape, selection.strides
             )
-        for _ in part_steps(self._files.store, parts, max_gap_bytes=max_gap_bytes):
+        for _ in PartReads(self._files.store, parts, max_gap_bytes=max_gap_bytes):
             pass
         # Whatever was read besides goes, and with it the memory that it takes.
         return {key: _dense(tensor) for key, tensor in found.items()}
@@ -154,39 +166,64 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(bits).clone(memory_format=torch.contiguous_format).view(tensor.dtype)
 
 
-def _read_whole(
-    store: Store,
-    places: Sequence[_Place],
-    sum_kind: str = "crc32c",
-    on_tensor: Callable[[_Place, int], object] = lambda _, __: None,
-) -> Storages:
-    """Read whole tensors into new storages on the CPU, and compare the sums stored with them.
+class _WholeReads:
+    """Whole tensors on their way into new storages on the CPU. Finish it, or close it.
 
     Args:
         store: the store of their files.
         places: the tensors.
         sum_kind: a CRC of this kind sums each tensor. Stored sums are CRC-32C.
         on_tensor: called with each tensor that has arrived and is right, and with its sum.
+        page_locked: the storages are in page-locked memory.
     """
-    new: Any = torch.UntypedStorage
-    storages: Storages = {place.entry.name: new(place.entry.size_bytes) for place in places}
-    parts: list[Part] = []
-    there: list[int] = []
-    for i, place in enumerate(places):
-        entry = place.entry
-        memory = memory_of(flat(storages[entry.name]))
-        part = Part(place.info, entry.begin, entry.end, memory)
-        known = place.file.head[entry.begin : entry.end]
-        if len(known) == entry.size_bytes:  # it came with the header
-            memory[:] = known
-            part.end = part.begin
-            there.append(i)
-        parts.append(part)
-    reads = part_steps(store, parts, sum_kind=sum_kind, max_gap_bytes=MAX_GAP_BYTES)
-    for step in itertools.chain([there], reads):
-        for i in step:
-            on_tensor(places[i], _checked(store, places[i], parts[i], sum_kind))
-    return storages
+
+    def __init__(
+        self,
+        store: Store,
+        places: Sequence[_Place],
+        sum_kind: str = "crc32c",
+        on_tensor: Callable[[_Place, int], object] = lambda _, __: None,
+        page_locked: bool = False,
+    ) -> None:
+        self.places = places
+        self._store, self._sum_kind, self._on_tensor = store, sum_kind, on_tensor
+        self._storages: Storages = {}
+        self._parts: list[Part] = []
+        self._there: list[int] = []
+        for i, place in enumerate(places):
+            entry = place.entry
+            storage = new_storage(entry.size_bytes, page_locked)
+            self._storages[entry.name] = storage
+            memory = memory_of(flat(storage))
+            part = Part(place.info, entry.begin, entry.end, memory)
+            known = place.file.head[entry.begin : entry.end]
+            if len(known) == entry.size_bytes:  # it came with the header
+                memory[:] = known
+                part.end = part.begin
+                self._there.append(i)
+            self._parts.append(part)
+        self._reads = PartReads(store, self._parts, sum_kind=sum_kind)
+
+    def finish(self) -> Storages:
+        """Wait for all of them, and compare the sums stored with them.
+
+        Raises:
+            CorruptDataError: a tensor is not what was saved.
+        """
+        try:
+            for step in itertools.chain([self._there], self._reads):
+                for i in step:
+                    place = self.places[i]
+                    crc = _checked(self._store, place, self._parts[i], self._sum_kind)
+                    self._on_tensor(place, crc)
+        except BaseException:
+            self.close()
+            raise
+        return self._storages
+
+    def close(self) -> None:
+        """End the reads: nothing more is written to the storages."""
+        self._reads.close()
 
 
 def _checked(store: Store, place: _Place, part: Part, sum_kind: str) -> int:
@@ -235,6 +272,7 @@ def load_tensors(
         }
     restore: Any = torch.serialization._get_restore_location(map_location)  # type: ignore[no-untyped-call]
     sums: dict[str, int] = {}
+    page_locked = goes_to_cuda(map_location, "cpu")
 
     def read(shown: Progress) -> dict[str, torch.Tensor]:
         def on_tensor(place: _Place, crc: int) -> None:
@@ -242,11 +280,19 @@ def load_tensors(
             shown.add(place.entry.size_bytes)
 
         found: dict[str, torch.Tensor] = {}
-        for kind, group in _groups(places, None if stays else _GROUP_BYTES):
-            storages = _read_whole(files.store, group, kind, on_tensor)
-            for place in group:
-                storage = storages.pop(place.entry.name)
-                found[place.entry.name] = place.tensor_of(restore(storage, "cpu"))
+        groups = (
+            _WholeReads(files.store, group, kind, on_tensor, page_locked)
+            for kind, group in _groups(places, None if stays else GROUP_BYTES)
+        )
+        with closing(ahead(groups, 0 if stays else GROUPS_AHEAD)) as begun:
+            for reads in begun:
+                storages = reads.finish()
+                for place in reads.places:
+                    storage = storages.pop(place.entry.name)
+                    found[place.entry.name] = place.tensor_of(restore(storage, "cpu"))
+                    del storage
+        if page_locked:
+            release_page_locked(place.entry.size_bytes for place in places)
         return found
 
     with choose_progress(progress, files.url, total_bytes) as shown:
