@@ -54,7 +54,7 @@ docs: venv  ## the documentation as a site in build/docs; every public name must
 
 test: prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
 
-quick: build servers  ## three minutes: the C++ tests and the Python tests of what everything else stands on
+quick: build servers  ## four minutes: the C++ tests and the Python tests of what everything else stands on
 	@$(STAGE) cpp-tests tools/ctest.sh release
 	@$(STAGE) quick-tests tools/pytest.sh --quick
 
