@@ -161,7 +161,7 @@ def test_ray_is_started_for_this_machine_alone_and_ends_by_ctrl_c(place: Path, s
     ]
     assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
     command.send_signal(signal.SIGINT)
-    _, said = command.communicate(60)
+    _, said = command.communicate(timeout=120)
     assert command.returncode == 130
     assert said.decode().splitlines() == ["headrace: interrupted"]
     wait_until(lambda: not any(is_running(process.pid) for process in family))
@@ -172,7 +172,7 @@ def test_ray_is_started_for_this_machine_alone_and_ends_by_ctrl_c(place: Path, s
     command = start(
         "pack", "in", "out", "--transform", "own_functions:hang", "--shard-samples", "2"
     )
-    _, said = command.communicate(60)
+    _, said = command.communicate(timeout=120)
     assert command.returncode == 0, said
     assert len(texts(place)) == 5
 
@@ -295,7 +295,7 @@ def test_ctrl_c_ends_it_between_shards(
     )  # fmt: skip
     wait_until(lambda: (tmp_path / "out" / "train-000002.tar").exists())
     command.send_signal(signal.SIGINT)
-    assert command.wait(60) == 130
+    assert command.wait(timeout=120) == 130
     assert b"interrupted" in command.stderr.read()
     assert len(list((tmp_path / "out").glob("train-*"))) == 3
 

@@ -461,7 +461,7 @@ def test_settings_arrive_in_another_process(objects: dict[str, bytes]) -> None:
     queue = context.Queue()
     child = context.Process(target=_told_timeout, args=(dataset, queue))
     child.start()
-    assert queue.get(timeout=60) == 77
+    assert queue.get(timeout=120) == 77
     child.join()
 
 

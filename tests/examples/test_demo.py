@@ -362,6 +362,6 @@ def test_an_end_in_the_middle_leaves_no_process_and_no_objects(
     assert process.returncode == 128 + number
     assert "Traceback" not in err
     # An orphan, if there is one, is seen here for ever; a dead one until init has heard of it.
-    _, alive = psutil.wait_procs(training, timeout=40)
+    _, alive = psutil.wait_procs(training, timeout=120)
     assert alive == []
     assert [path for path in bucket.rglob("*") if path.is_file()] == []

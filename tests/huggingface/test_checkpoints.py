@@ -145,7 +145,7 @@ def test_the_local_folder_may_go_while_it_is_uploaded(
     may_go, put = threading.Event(), uploads_module._put
 
     def waiting(*arguments: Any) -> FileSum:
-        assert may_go.wait(60)
+        assert may_go.wait(120)
         return put(*arguments)
 
     monkeypatch.setattr(uploads_module, "_put", waiting)
@@ -185,7 +185,7 @@ def test_files_that_are_gone_before_they_are_uploaded_are_an_error(
     may_go, put = threading.Event(), uploads_module._put
 
     def waiting(*arguments: Any) -> FileSum:
-        assert may_go.wait(60)
+        assert may_go.wait(120)
         return put(*arguments)
 
     upload(file, save(1, "one"))
@@ -211,7 +211,7 @@ def test_what_killed_processes_have_left_is_removed_but_nothing_that_is_in_use(
     may_go, put = threading.Event(), uploads_module._put
 
     def waiting(*arguments: Any) -> FileSum:
-        assert may_go.wait(60)
+        assert may_go.wait(120)
         return put(*arguments)
 
     monkeypatch.setattr(uploads_module, "_put", waiting)

@@ -210,7 +210,7 @@ class Source:
 
     def refresh(self, request: object) -> None:
         self.threads.add(threading.current_thread().name)
-        self.gate.wait(30)
+        self.gate.wait(120)
         if self.failure is not None:
             raise self.failure
         self.refreshes += 1
