@@ -139,14 +139,10 @@ def _cluster(ray: Any) -> Iterator[None]:
         yield
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    address = os.environ.get("RAY_ADDRESS") or "auto"
-    _require_reachable(address)
-    try:
-        if address == "local" or not _connects(ray, address, quiet):
-            with own_environment():
-                ray.init(address="local", include_dashboard=False, **quiet)
-    except ConnectionError as error:
-        raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address == "local" or not _connects(ray, address, quiet):
+        with own_environment():
+            ray.init(address="local", include_dashboard=False, **quiet)
     try:
         yield
     finally:
@@ -154,12 +150,17 @@ def _cluster(ray: Any) -> Iterator[None]:
 
 
 def _connects(ray: Any, address: str, quiet: dict[str, Any]) -> bool:
-    """Connect to a cluster. False: it may be any that runs here, and none does."""
+    """Connect to a cluster; without an address, to one that runs here. False: none does.
+
+    Raises:
+        HeadraceError: there is none at the address.
+    """
+    _require_reachable(address)
     try:
-        ray.init(address=address, **quiet)
-    except ConnectionError:
-        if address != "auto":
-            raise
+        ray.init(address=address or "auto", **quiet)
+    except ConnectionError as error:
+        if address:
+            raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS)") from error
         return False
     return True
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import headrace
 from headrace.checkpoint._device_copies import (
     DeviceCopies,
     goes_to_cuda,
     host_pieces,
     new_storage,
+    passing_storage,
     release_page_locked,
 )
 from headrace.checkpoint._staging import copy_to_host
@@ -173,7 +177,7 @@ def test_without_room_in_page_locked_memory_storages_are_in_ordinary_memory(
         raise RuntimeError("CUDA error: out of memory")
 
     monkeypatch.setattr(torch, "empty", full)
-    storage = new_storage(10, page_locked=True)
+    storage = passing_storage(10, page_locked=True)
     assert (storage.nbytes(), storage.device.type) == (10, "cpu")
 
 
@@ -185,3 +189,36 @@ def test_much_page_locked_memory_goes_back_to_the_system(monkeypatch: pytest.Mon
         assert released == []
     release_page_locked([1, 65 << 20, 2])
     assert released == [1]
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_page_locked_memory_is_given_back_after_all_storages_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    alive: list[weakref.ref[torch.UntypedStorage]] = []
+    seen: list[int] = []
+
+    def passing(size_bytes: int, page_locked: bool) -> torch.UntypedStorage:
+        assert page_locked
+        storage = new_storage(size_bytes)
+        alive.append(weakref.ref(storage))
+        return storage
+
+    def release(sizes_bytes: Iterable[int]) -> None:
+        assert list(sizes_bytes) == [4_000_000] * 5
+        seen.append(sum(each() is not None for each in alive))
+
+    for module in ("_loading", "_safetensors.reader"):
+        for function, instead in (
+            ("goes_to_cuda", lambda *_: True),
+            ("passing_storage", passing),
+            ("release_page_locked", release),
+            ("GROUP_BYTES", 4_000_000),
+        ):
+            monkeypatch.setattr(f"headrace.checkpoint.{module}.{function}", instead)
+    url = str(tmp_path / name)
+    headrace.checkpoint.save({f"{i}": torch.ones(1_000_000) for i in range(5)}, url)
+    found = headrace.checkpoint.load(url, map_location=lambda storage, _: storage.clone())
+    assert all(each.min() == 1 for each in found.values())
+    assert len(alive) == 5
+    assert seen == [0]

@@ -174,7 +174,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(
     [
         ("", True, ["auto"]),
         ("", False, ["auto", "local"]),
-        ("auto", False, ["auto", "local"]),
+        ("auto", True, ["auto"]),
         ("local", True, ["local"]),
     ],
 )
@@ -199,6 +199,25 @@ def test_a_cluster_is_started_where_none_runs_or_a_new_one_is_asked_for(
     _reach()
     assert addresses == asked
     assert usage == [None if each == "auto" else "0" for each in asked]
+
+
+def test_where_a_cluster_is_asked_for_and_none_runs_that_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = importlib.import_module("ray")
+
+    def init(address: str, **_: object) -> None:
+        raise ConnectionError(f"could not start or find {address}")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with pytest.raises(headrace.HeadraceError, match="there is no Ray at auto"):
+        _reach()
+    for address in ("", "local"):  # what Ray says of one that it cannot start is not hidden
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(ConnectionError, match="could not start or find local"):
+            _reach()
 
 
 def _reach() -> None:

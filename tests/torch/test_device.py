@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -200,7 +200,7 @@ def test_tensors_move_at_any_depth_and_so_does_what_can_be_moved() -> None:
     assert (there["a"][1], there["b"][1], there["c"]) == (3, "meta True", "text")
 
 
-def test_a_tuple_that_can_move_itself_does() -> None:
+def test_a_packed_sequence_moves_itself() -> None:
     packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(1), torch.ones(3)], enforce_sorted=False)
     there = _to_device.moved([packed, (packed, torch.ones(1))], torch.device("meta"))
     for each in (there[0], there[1][0]):
@@ -208,6 +208,18 @@ def test_a_tuple_that_can_move_itself_does() -> None:
         assert each.data.device.type == "meta"
         assert each.batch_sizes.device.type == "cpu"  # where torch insists on having it
     assert there[1][1].device.type == "meta"
+
+
+class Edge(NamedTuple):
+    source: Any
+    to: Any
+
+
+def test_a_tuple_with_a_field_of_the_name_to_moves_by_its_fields() -> None:
+    there = _to_device.moved(Edge(torch.ones(2), [torch.zeros(1), 3]), torch.device("meta"))
+    assert type(there) is Edge
+    assert there.source.device.type == there.to[0].device.type == "meta"
+    assert there.to[1] == 3
 
 
 class Streams:

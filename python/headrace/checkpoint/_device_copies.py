@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -16,11 +17,14 @@ __all__ = [
     "host_pieces",
     "memory_of",
     "new_storage",
+    "passing_storage",
     "release_page_locked",
 ]
 
 PIECE_BYTES = 16 << 20
 _MAX_PAGE_LOCKED_BYTES = 1 << 30
+# From so many bytes on, memory that only passes through is mapped.
+_MAPPED_BYTES = 1 << 20
 # Of storages up to this size, torch may keep the page-locked memory.
 _KEPT_BYTES = 64 << 20
 
@@ -50,24 +54,33 @@ def goes_to_cuda(map_location: Any, location: str) -> bool:
     return str(location).startswith("cuda")
 
 
-def new_storage(size_bytes: int, page_locked: bool) -> torch.UntypedStorage:
-    """Return a new storage on the CPU, in page-locked memory if there is as much.
-
-    Page-locked storages that are given back are used again for others, see `release_page_locked`.
-    """
-    if page_locked and size_bytes <= _MAX_PAGE_LOCKED_BYTES:
-        with contextlib.suppress(RuntimeError):
-            tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
-            return tensor.untyped_storage()
+def new_storage(size_bytes: int) -> torch.UntypedStorage:
+    """Return a new storage on the CPU."""
     new: Any = torch.UntypedStorage
     made: torch.UntypedStorage = new(size_bytes)
     return made
 
 
-def release_page_locked(sizes_bytes: Iterable[int]) -> None:
-    """Return page-locked memory to the system, if it had storages that nobody else may need.
+def passing_storage(size_bytes: int, page_locked: bool) -> torch.UntypedStorage:
+    """Return a new storage on the CPU for bytes on their way to another device.
 
-    torch keeps what is given back, for copies of the same size.
+    It is in page-locked memory, if that is asked for and there is as much. Such storages that are
+    given back are used again for others, see `release_page_locked`. Of all others, the memory goes
+    back to the system, which the C library does not always do for sizes of some MiB.
+    """
+    if page_locked and size_bytes <= _MAX_PAGE_LOCKED_BYTES:
+        with contextlib.suppress(RuntimeError):
+            tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+            return tensor.untyped_storage()
+    if size_bytes < _MAPPED_BYTES:
+        return new_storage(size_bytes)
+    return torch.frombuffer(mmap.mmap(-1, size_bytes), dtype=torch.uint8).untyped_storage()
+
+
+def release_page_locked(sizes_bytes: Iterable[int]) -> None:
+    """Return page-locked memory to the system, after storages of these sizes were in it.
+
+    torch keeps what was given back, for copies of the same size. If none was large, it may.
     """
     # There is no public name for it yet.
     release = getattr(torch._C, "_host_emptyCache", None)

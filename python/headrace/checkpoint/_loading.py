@@ -19,7 +19,13 @@ from headrace._progress import Progress, ProgressOption, choose_progress
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
-from headrace.checkpoint._device_copies import flat, goes_to_cuda, release_page_locked
+from headrace.checkpoint._device_copies import (
+    flat,
+    goes_to_cuda,
+    new_storage,
+    passing_storage,
+    release_page_locked,
+)
 from headrace.checkpoint._object import corrupt, refused, stat
 from headrace.checkpoint._parallel_reads import (
     GROUP_BYTES,
@@ -105,10 +111,8 @@ def load(
     # The look and the first reads go to threads of their own, each with a connection.
     where.expect_reads(2)
     info = stat(where, name)
-    # Nobody knows yet where they were saved: if not on the CPU, fewer are read at once.
-    at_once = map_location is None or _stay_on_host(map_location, set())
-    most_bytes = info.size_bytes if at_once else (1 + GROUPS_AHEAD) * GROUP_BYTES
-    expect_parts(where, min(info.size_bytes, most_bytes))
+    if map_location is None:  # all storages are read at once
+        expect_parts(where, info.size_bytes)
     ends = read_ends(where, info)
     if is_safetensors(ends[0][1]):
         return load_tensors(just(where, info), map_location, verify, progress)
@@ -215,7 +219,8 @@ class _Records:
         self._shown = shown
         self._filled: dict[str, torch.UntypedStorage] = {}
         self._frames = archive.frames
-        self._reads = ahead(map(self._begin, self._groups(map_location)), GROUPS_AHEAD)
+        self._reads = ahead(map(self._begin, self._groups()), GROUPS_AHEAD)
+        self._stays = _stay_on_host(map_location, self._locations())
         self._page_locked = {
             f"data/{key}": archive.require(f"data/{key}").size_bytes
             for key, each in archive.outline.storages.items()
@@ -265,8 +270,13 @@ class _Records:
             group,
             frames=frames,
             on_bytes=self._shown.add,
-            page_locked=self._page_locked,
+            make=self._new_storage,
         )
+
+    def _new_storage(self, name: str, size_bytes: int) -> torch.UntypedStorage:
+        if self._stays:
+            return new_storage(size_bytes)
+        return passing_storage(size_bytes, name in self._page_locked)
 
     def watched(self, map_location: MapLocation) -> MapLocation:
         """Return `map_location`, wrapped so that errors of a function are known to be its own."""
@@ -287,10 +297,10 @@ class _Records:
             self.others_error_id = id(error)
             raise
 
-    def _groups(self, map_location: MapLocation) -> Iterator[list[str]]:
+    def _groups(self) -> Iterator[list[str]]:
         """Yield groups of records to read together."""
         references = self.archive.outline.storages
-        limit = None if _stay_on_host(map_location, self._locations()) else GROUP_BYTES
+        limit = None if self._stays else GROUP_BYTES
         group: list[str] = []
         group_bytes = 0
         for key in references:

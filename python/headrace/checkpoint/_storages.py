@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ class StorageReads:
         names: the records, ``data/0`` and so on.
         frames: offsets and expected bytes of parts of the object to read and compare, too.
         on_bytes: called with the number of further bytes that have arrived and are right.
-        page_locked: of these records, the storages are in page-locked memory.
+        make: returns a storage for the record of a name, of so many bytes.
     """
 
     def __init__(
@@ -38,13 +38,10 @@ class StorageReads:
         *,
         frames: Sequence[tuple[int, bytes]] = (),
         on_bytes: Callable[[int], object] = lambda _: None,
-        page_locked: Container[str] = (),
+        make: Callable[[str, int], torch.UntypedStorage] = lambda _, size: new_storage(size),
     ) -> None:
         self._archive, self._frames, self._on_bytes = archive, frames, on_bytes
-        self._storages = {
-            name: new_storage(archive.require(name).size_bytes, name in page_locked)
-            for name in names
-        }
+        self._storages = {name: make(name, archive.require(name).size_bytes) for name in names}
         self._in_order = list(self._storages)
         self._buffers = [memory_of(flat(storage)) for storage in self._storages.values()]
         self._found = [bytearray(len(expected)) for _, expected in frames]

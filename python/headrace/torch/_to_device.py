@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map
 
@@ -114,9 +115,9 @@ def moved(batch: Any, device: torch.device) -> Any:
 def _mapped(function: Callable[[Any], Any], batch: Any) -> Any:
     """Return a batch with `function` of each value in it, at any depth of tuples, lists and dicts.
 
-    A tuple that has ``to()`` is such a value, as PackedSequence, of which a part has to stay.
+    A PackedSequence is a tuple, but one of its tensors has to stay: it moves itself.
     """
-    return tree_map(function, batch, is_leaf=lambda each: hasattr(each, "to"))
+    return tree_map(function, batch, is_leaf=lambda each: isinstance(each, PackedSequence))
 
 
 def _move(value: Any, device: torch.device) -> Any:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from headrace.checkpoint._device_copies import (
     goes_to_cuda,
     memory_of,
     new_storage,
+    passing_storage,
     release_page_locked,
 )
 from headrace.checkpoint._object import corrupt, refused
@@ -174,7 +176,7 @@ class _WholeReads:
         places: the tensors.
         sum_kind: a CRC of this kind sums each tensor. Stored sums are CRC-32C.
         on_tensor: called with each tensor that has arrived and is right, and with its sum.
-        page_locked: the storages are in page-locked memory.
+        make: returns a storage of so many bytes.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class _WholeReads:
         places: Sequence[_Place],
         sum_kind: str = "crc32c",
         on_tensor: Callable[[_Place, int], object] = lambda _, __: None,
-        page_locked: bool = False,
+        make: Callable[[int], torch.UntypedStorage] = new_storage,
     ) -> None:
         self.places = places
         self._store, self._sum_kind, self._on_tensor = store, sum_kind, on_tensor
@@ -192,7 +194,7 @@ class _WholeReads:
         self._there: list[int] = []
         for i, place in enumerate(places):
             entry = place.entry
-            storage = new_storage(entry.size_bytes, page_locked)
+            storage = make(entry.size_bytes)
             self._storages[entry.name] = storage
             memory = memory_of(flat(storage))
             part = Part(place.info, entry.begin, entry.end, memory)
@@ -273,6 +275,7 @@ def load_tensors(
     restore: Any = torch.serialization._get_restore_location(map_location)  # type: ignore[no-untyped-call]
     sums: dict[str, int] = {}
     page_locked = goes_to_cuda(map_location, "cpu")
+    make = new_storage if stays else partial(passing_storage, page_locked=page_locked)
 
     def read(shown: Progress) -> dict[str, torch.Tensor]:
         def on_tensor(place: _Place, crc: int) -> None:
@@ -281,18 +284,17 @@ def load_tensors(
 
         found: dict[str, torch.Tensor] = {}
         groups = (
-            _WholeReads(files.store, group, kind, on_tensor, page_locked)
+            _WholeReads(files.store, group, kind, on_tensor, make)
             for kind, group in _groups(places, None if stays else GROUP_BYTES)
         )
-        with closing(ahead(groups, 0 if stays else GROUPS_AHEAD)) as begun:
-            for reads in begun:
-                storages = reads.finish()
-                for place in reads.places:
-                    storage = storages.pop(place.entry.name)
-                    found[place.entry.name] = place.tensor_of(restore(storage, "cpu"))
-                    del storage
-        if page_locked:
-            release_page_locked(place.entry.size_bytes for place in places)
+        try:
+            with closing(ahead(groups, 0 if stays else GROUPS_AHEAD)) as begun:
+                for reads in begun:
+                    found |= _moved(reads, restore)
+                    del reads  # its memory is for the next group
+        finally:
+            if page_locked:
+                release_page_locked(place.entry.size_bytes for place in places)
         return found
 
     with choose_progress(progress, files.url, total_bytes) as shown:
@@ -305,6 +307,16 @@ def load_tensors(
     for file in opened.values():
         if verify and (damage := _damage(file, sums)):
             raise corrupt(files.store.url_of(file.info.name), damage)
+    return found
+
+
+def _moved(reads: _WholeReads, restore: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors that have been read, where `restore` has put their storages."""
+    storages = reads.finish()
+    found: dict[str, torch.Tensor] = {}
+    for place in reads.places:
+        name = place.entry.name
+        found[name] = place.tensor_of(restore(storages.pop(name), "cpu"))
     return found
 
 
