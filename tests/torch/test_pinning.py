@@ -87,7 +87,8 @@ def test_with_cuda_it_takes_torchs_page_locked_memory(
     held_before = engine.live_bytes
     tensor, hand_over = chosen.room(engine, 3, 5)
     assert tensor == "a tensor"  # type: ignore[comparison-overlap]
-    assert asked == {"shape": (3, 5), "dtype": torch.uint8, "pin_memory": True}
+    expected = {"shape": (3, 5), "dtype": torch.uint8, "device": "cpu", "pin_memory": True}
+    assert asked == expected
     assert engine.live_bytes == held_before + 15
     hand_over()
     assert engine.live_bytes == held_before
