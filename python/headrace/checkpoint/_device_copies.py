@@ -12,6 +12,7 @@ import torch
 __all__ = [
     "Copies",
     "DeviceCopies",
+    "destination",
     "flat",
     "goes_to_cuda",
     "host_pieces",
@@ -40,18 +41,24 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(memory)
 
 
-def goes_to_cuda(map_location: Any, location: str) -> bool:
-    """Return whether torch puts a storage saved on the device `location` on a CUDA device.
+def destination(map_location: Any, location: str) -> str | None:
+    """Return the device, such as ``"cpu"``, to which torch moves a storage saved on `location`.
 
-    Nobody knows what a function does.
+    None: a function decides.
     """
-    if callable(map_location) or not torch.cuda.is_available():
-        return False
+    if map_location is None:
+        return location
     if isinstance(map_location, dict):
-        location = map_location.get(location, location)
-    elif map_location is not None:
-        location = str(map_location)
-    return str(location).startswith("cuda")
+        return str(map_location.get(location, location))
+    if isinstance(map_location, str | torch.device):
+        return torch.device(map_location).type
+    return None
+
+
+def goes_to_cuda(map_location: Any, location: str) -> bool:
+    """Return whether torch moves a storage saved on `location` to a CUDA device."""
+    where = destination(map_location, location)
+    return where is not None and where.startswith("cuda") and torch.cuda.is_available()
 
 
 def new_storage(size_bytes: int) -> torch.UntypedStorage:

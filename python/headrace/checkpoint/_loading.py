@@ -20,6 +20,7 @@ from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
 from headrace.checkpoint._device_copies import (
+    destination,
     flat,
     goes_to_cuda,
     new_storage,
@@ -32,6 +33,7 @@ from headrace.checkpoint._parallel_reads import (
     GROUPS_AHEAD,
     ahead,
     expect_parts,
+    grouped,
 )
 from headrace.checkpoint._safetensors import find, is_safetensors_name, just, load_tensors
 from headrace.checkpoint._storages import StorageReads
@@ -219,13 +221,22 @@ class _Records:
         self._shown = shown
         self._filled: dict[str, torch.UntypedStorage] = {}
         self._frames = archive.frames
-        self._reads = ahead(map(self._begin, self._groups()), GROUPS_AHEAD)
-        self._stays = _stay_on_host(map_location, self._locations())
+        references = archive.outline.storages
+        self._stays = all(
+            destination(map_location, each.location) == "cpu" for each in references.values()
+        )
         self._page_locked = {
             f"data/{key}": archive.require(f"data/{key}").size_bytes
-            for key, each in archive.outline.storages.items()
+            for key, each in references.items()
             if goes_to_cuda(map_location, each.location)
         }
+        # Those that stay on the host are read at once.
+        groups = grouped(
+            (f"data/{key}" for key in references if archive.require(f"data/{key}").size_bytes),
+            lambda name: archive.entries[name].size_bytes,
+            None if self._stays else GROUP_BYTES,
+        )
+        self._reads = ahead(map(self._begin, groups), GROUPS_AHEAD)
 
     def close(self) -> None:
         """End reads that are ahead, and give back what only they needed."""
@@ -296,35 +307,3 @@ class _Records:
         except Exception as error:
             self.others_error_id = id(error)
             raise
-
-    def _groups(self) -> Iterator[list[str]]:
-        """Yield groups of records to read together."""
-        references = self.archive.outline.storages
-        limit = None if self._stays else GROUP_BYTES
-        group: list[str] = []
-        group_bytes = 0
-        for key in references:
-            entry = self.archive.require(f"data/{key}")
-            if entry.size_bytes == 0:
-                continue
-            group.append(f"data/{key}")
-            group_bytes += entry.size_bytes
-            if limit is not None and group_bytes >= limit:
-                yield group
-                group, group_bytes = [], 0
-        if group:
-            yield group
-
-    def _locations(self) -> set[str]:
-        return {each.location for each in self.archive.outline.storages.values()}
-
-
-def _stay_on_host(map_location: MapLocation, locations: set[str]) -> bool:
-    """Return whether all storages stay in the host memory that they are read into."""
-    if map_location is None:
-        return locations <= {"cpu"}
-    if isinstance(map_location, dict):
-        return {map_location.get(each, each) for each in locations} <= {"cpu"}
-    if isinstance(map_location, str | torch.device):
-        return torch.device(map_location).type == "cpu"
-    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ __all__ = [
     "Wanted",
     "ahead",
     "expect_parts",
+    "grouped",
     "read_into",
     "read_parts",
 ]
@@ -128,7 +129,8 @@ class PartReads:
         self._handle = pinned(store)._handle()
         total_bytes = sum(part.end - part.begin for part in parts)
         most_bytes = joined_bytes(max(total_bytes, in_flight_bytes))
-        self._left = deque(_steps(_join(parts, most_bytes, max_gap_bytes)))
+        requests = _join(parts, most_bytes, max_gap_bytes)
+        self._left = deque(grouped(requests, lambda each: each.end - each.begin, _STEP_BYTES))
         self._under_way: deque[tuple[list[_Request], _engine.Batch]] = deque()
         try:
             self._begin()
@@ -176,6 +178,7 @@ class _Closable(Protocol):
 
 
 _Begun = TypeVar("_Begun", bound=_Closable)
+_Grouped = TypeVar("_Grouped")
 
 
 def ahead(begun: Iterable[_Begun], count: int) -> Generator[_Begun]:
@@ -194,6 +197,22 @@ def ahead(begun: Iterable[_Begun], count: int) -> Generator[_Begun]:
     finally:
         for each in window:
             each.close()
+
+
+def grouped(
+    those: Iterable[_Grouped], size_bytes: Callable[[_Grouped], int], enough_bytes: int | None
+) -> Iterator[list[_Grouped]]:
+    """Yield them in groups, each of which ends where it has `enough_bytes`; None: in one."""
+    group: list[_Grouped] = []
+    group_bytes = 0
+    for each in those:
+        group.append(each)
+        group_bytes += size_bytes(each)
+        if enough_bytes is not None and group_bytes >= enough_bytes:
+            yield group
+            group, group_bytes = [], 0
+    if group:
+        yield group
 
 
 def expect_parts(store: Store, total_bytes: int) -> None:
@@ -248,16 +267,3 @@ def _most_bytes(request: _Request, part: Part, most_bytes: int) -> int:
         return MAX_JOINED_BYTES
     # Tensors often have as many bytes as a limit has, or a half of it, and a little beside them.
     return min(most_bytes + SMALL_BYTES, MAX_JOINED_BYTES)
-
-
-def _steps(requests: Iterable[_Request]) -> Iterator[list[_Request]]:
-    step: list[_Request] = []
-    total_bytes = 0
-    for request in requests:
-        step.append(request)
-        total_bytes += request.end - request.begin
-        if total_bytes >= _STEP_BYTES:
-            yield step
-            step, total_bytes = [], 0
-    if step:
-        yield step

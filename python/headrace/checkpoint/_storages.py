@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -65,12 +66,9 @@ class StorageReads:
         Raises:
             CorruptDataError: a record or a frame differs from what was saved; names the tensor.
         """
-        try:
+        with closing(self):  # also where a traceback keeps the loop alive
             for step in self._steps():
                 self._check(step)
-        except BaseException:
-            self.close()
-            raise
         return self._storages
 
     def close(self) -> None:

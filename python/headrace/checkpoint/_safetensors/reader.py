@@ -18,6 +18,7 @@ from headrace._store import Store
 from headrace._whole_sum import crc_of, damage_of
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
 from headrace.checkpoint._device_copies import (
+    destination,
     flat,
     goes_to_cuda,
     memory_of,
@@ -33,6 +34,7 @@ from headrace.checkpoint._parallel_reads import (
     PartReads,
     ahead,
     expect_parts,
+    grouped,
     read_parts,
 )
 from headrace.checkpoint._safetensors.dtypes import packed_shape, torch_dtype
@@ -212,15 +214,12 @@ class _WholeReads:
         Raises:
             CorruptDataError: a tensor is not what was saved.
         """
-        try:
+        with closing(self._reads):  # also where a traceback keeps the loop alive
             for step in itertools.chain([self._there], self._reads):
                 for i in step:
                     place = self.places[i]
                     crc = _checked(self._store, place, self._parts[i], self._sum_kind)
                     self._on_tensor(place, crc)
-        except BaseException:
-            self.close()
-            raise
         return self._storages
 
     def close(self) -> None:
@@ -257,7 +256,8 @@ def load_tensors(
         CorruptDataError: the bytes are not those that were saved.
         InvalidArgumentError: it is no safetensors file, or `map_location` is invalid.
     """
-    stays = map_location is None or str(map_location) == "cpu"
+    where = destination(map_location, "cpu")
+    stays = where == "cpu"
     if stays:  # all tensors are read at once
         expect_parts(files.store, sum(info.size_bytes for info in files.infos.values()))
     opened = files.headers(files.infos, verify=verify)
@@ -267,7 +267,7 @@ def load_tensors(
         for entry in file.header.entries.values()
     ]
     total_bytes = sum(place.entry.size_bytes for place in places)
-    if _is_meta(map_location):
+    if where == "meta":
         return {
             place.entry.name: torch.empty(place.shape, dtype=place.dtype, device="meta")
             for place in places
@@ -346,19 +346,5 @@ def _groups(
 ) -> Iterator[tuple[str, list[_Place]]]:
     """Yield what is read at a time, and the kind of its sums."""
     for kind, those in itertools.groupby(places, lambda place: _sum_kind(place.file)):
-        group: list[_Place] = []
-        group_bytes = 0
-        for place in those:
-            group.append(place)
-            group_bytes += place.entry.size_bytes
-            if limit_bytes is not None and group_bytes >= limit_bytes:
-                yield kind, group
-                group, group_bytes = [], 0
-        if group:
+        for group in grouped(those, lambda place: place.entry.size_bytes, limit_bytes):
             yield kind, group
-
-
-def _is_meta(map_location: Any) -> bool:
-    if isinstance(map_location, str | torch.device):
-        return torch.device(map_location).type == "meta"
-    return isinstance(map_location, dict) and map_location.get("cpu") == "meta"
