@@ -59,7 +59,10 @@ def main() -> int:
         help="measure other clients N times where they only inform",
     )
     parser.add_argument(
-        "--repetitions", type=int, metavar="N", help="measure everything else N times"
+        "--repetitions",
+        type=int,
+        metavar="N",
+        help="measure headrace and what it is compared with N times",
     )
     parser.add_argument(
         "--against",

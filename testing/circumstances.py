@@ -37,6 +37,15 @@ def versions_of(*packages: str, python: str = sys.executable) -> dict[str, str]:
     return dict(line.split() for line in told)
 
 
+def _siblings() -> str:
+    """The numbers that the kernel says are threads of one core with the first."""
+    with contextlib.suppress(OSError):
+        return (
+            Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
+        )
+    return ""
+
+
 def circumstances(command: str, versions: dict[str, str]) -> dict[str, Any]:
     """The command, the commit, the machine, and the versions of what took part."""
     processor = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
@@ -49,6 +58,7 @@ def circumstances(command: str, versions: dict[str, str]) -> dict[str, Any]:
         "machine": {
             "processor": processor.group(1) if processor else platform.processor(),
             "cores": os.cpu_count(),
+            "one_core_with_the_first": _siblings(),
             "memory_gib": round(int(memory.group(1)) / (1 << 20), 1) if memory else None,
             "kernel": platform.release(),
             "load_before": os.getloadavg(),

@@ -7,7 +7,6 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from bench import objects
@@ -112,15 +111,6 @@ def cpu_latency(bench: Bench) -> None:
     bench.row(group, "read_batches: in-flight limit", "", [limit])
 
 
-def _threads_of_a_core() -> str:
-    """The numbers that the kernel says are one core with the first."""
-    with contextlib.suppress(OSError):
-        return (
-            Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
-        )
-    return ""
-
-
 def io_threads(bench: Bench) -> None:
     """read_batches with one thread for network I/O, two, and more where there are cores for them.
 
@@ -132,7 +122,6 @@ def io_threads(bench: Bench) -> None:
     apart = half >= 4
     # Python's thread has a core, too.
     counts = [1, 2, *(count for count in (4, 6, 12) if apart and count < half)]
-    bench.measurements.append({"group": "io_threads", "threads_of_core_0": _threads_of_a_core()})
     mine: dict[str, Any] = {"cores": cores[:half]} if apart else {}
     workers = half if apart else 1
 

@@ -237,6 +237,28 @@ def test_what_is_read_ahead_is_given_up_when_a_storage_cannot_move(
     assert_same(headrace.checkpoint.load(name, store=gcs), large_state())
 
 
+@pytest.mark.parametrize("damaged", [3, 5, 8])
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_a_group_that_is_damaged_on_its_way_is_read_again_though_others_are_ahead(
+    server: FaultServer,
+    gcs: headrace.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    damaged: int,
+) -> None:
+    monkeypatch.setattr("headrace.checkpoint._loading.GROUP_BYTES", 4 * MIB)
+    monkeypatch.setattr("headrace.checkpoint._safetensors.reader.GROUP_BYTES", 4 * MIB)
+    state = large_state()
+    headrace.checkpoint.save(state, name, store=gcs)
+    flip = {"match": {"kind": "media"}, "count": 1, "action": {"flip_byte": 1000}}
+    server.faults([flip | {"from": damaged}])
+    assert_same(headrace.checkpoint.load(name, lambda each, _: each, store=gcs), state)
+    assert server.fault_counts()[0]["fired"] == 1
+    server.faults([flip | {"from": damaged, "count": 100}])
+    with pytest.raises(headrace.CorruptDataError):
+        headrace.checkpoint.load(name, lambda each, _: each, store=gcs)
+
+
 def test_progress_counts_the_bytes_of_the_storages(
     server: FaultServer, gcs: headrace.Store
 ) -> None:

@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 Hold = Callable[..., None]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of this folder where there is no CUDA device."""
-    if not torch.cuda.is_available():
-        for item in items:
-            if "tests/cuda" in item.path.as_posix():
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture

@@ -15,9 +15,12 @@ import torch.distributed.checkpoint as dcp
 import headrace
 from headrace.checkpoint import DistributedReader, DistributedWriter
 from headrace.checkpoint._staging import copy_to_host
-from tests.cuda.conftest import Hold
+from tests.cuda.conftest import NEEDS_CUDA, Hold
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+pytestmark = [
+    NEEDS_CUDA,
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning"),
+]
 
 COUNT = 12_000_000  # 48 MB of float32: three pieces of 16 MiB
 
@@ -204,7 +207,7 @@ def test_a_state_of_many_groups_comes_to_the_device(
     monkeypatch.setattr("headrace.checkpoint._loading.GROUP_BYTES", 1 << 20)
     monkeypatch.setattr("headrace.checkpoint._safetensors.reader.GROUP_BYTES", 1 << 20)
     random = torch.Generator(cuda).manual_seed(3)
-    many = {  # the larger ones are not in page-locked memory on their way
+    many = {
         f"layer{i}": torch.rand(1000 * (i + 1) ** 2, generator=random, device=cuda)
         for i in range(40)
     }

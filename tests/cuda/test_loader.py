@@ -11,10 +11,12 @@ import torch
 
 import headrace
 from headrace.torch import Loader, MapDataset, TokenDataset, _loader, _to_device
-from tests.cuda.conftest import Hold
+from tests.cuda.conftest import NEEDS_CUDA, Hold
 from tests.torch.conftest import fill_folder
 from tests.torch.test_loader import number_of
 from tests.waiting import wait_until
+
+pytestmark = NEEDS_CUDA
 
 SIZE_BYTES = 256 << 10
 COUNT = 96
@@ -23,7 +25,7 @@ BATCH = 4
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of objects in which no two have the same bytes anywhere."""
+    """A folder of objects of random bytes."""
     folder = tmp_path_factory.mktemp("objects")
     random = torch.Generator().manual_seed(1)
     for i in range(COUNT):
@@ -69,7 +71,7 @@ def held(monkeypatch: pytest.MonkeyPatch, cuda: torch.device, hold: Hold) -> Hel
 
 
 def same(found: list[Any], expected: list[Any]) -> bool:
-    """Compare what the device holds with what it should, and free it."""
+    """Compare what came with what should have."""
     return len(found) == len(expected) and all(
         torch.equal(a, b) for a, b in zip(found, expected, strict=True)
     )
