@@ -148,7 +148,7 @@ A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, 
           "updated", [](const ObjectInfo& self) { return to_datetime(self.updated); },
           nb::sig("def updated(self) -> datetime.datetime | typing.Any"),
           "When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such "
-          "time.")
+          "time, and S3 does not tell it in its answer to a write.")
       .def_prop_ro(
           "_last_use", [](const ObjectInfo& self) { return to_datetime(self.last_use.at); },
           nb::sig("def _last_use(self) -> datetime.datetime | None"),

@@ -82,7 +82,7 @@ class ObjectInfo(object):
     @property
     def updated(self) -> datetime.datetime | Any:
         """
-        When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such time.
+        When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such time, and S3 does not tell it in its answer to a write.
         """
 
     @property

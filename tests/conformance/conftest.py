@@ -65,6 +65,7 @@ S3 = Abilities(
     composes=False,
     conditional_large_write=True,
     listings_tell_types=False,
+    writes_tell_times=False,
     part_bytes=5 << 20,
     uploads=("multipart",),
 )

@@ -43,6 +43,8 @@ class Abilities:
     """A listing has the content type."""
     tells_times: bool = True
     """It is known when an object was written."""
+    writes_tell_times: bool = True
+    """The answer to a write tells it, too, where it is known."""
     redirects: bool = False
     """An answer may take several attempts, without any failure."""
     conditions_have_status: bool = True

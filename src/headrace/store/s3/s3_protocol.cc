@@ -36,12 +36,9 @@ ObjectInfo info_of(const ResponseHead& head) {
       info.content_encoding = field.value;
     } else if (is(field.name, "x-amz-storage-class")) {
       info.storage_class = field.value;
-    } else if (is(field.name, "last-modified") || is(field.name, "date")) {
-      // Last-Modified where there is one: a write's response only has the date of now.
-      const auto when = parse_http_date(field.value);
-      if (when && (is(field.name, "last-modified") || info.updated == decltype(info.updated){})) {
-        info.updated = *when;
-      }
+    } else if (is(field.name, "last-modified")) {
+      // Answers to writes have none. Their Date is no substitute: it is that of the answer.
+      info.updated = parse_http_date(field.value).value_or(info.updated);
     }
   }
   return info;

@@ -6,7 +6,6 @@
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
-#include "headrace/format/http_date.h"
 #include "headrace/format/multipart_xml.h"
 
 namespace headrace {
@@ -173,15 +172,13 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   if (!crc32c_ || !whole || whole->crc32c() != crc32c_ || completed->generation.empty()) {
     return look_at_result();
   }
-  // All of it is known, as after a write by one request. A look that fails would only make a
-  // failure of what has succeeded.
+  // All but the time is known, as after a write by one request. A look that fails would only make
+  // a failure of what has succeeded.
   ObjectInfo info;
   info.name = name_;
   info.size_bytes = size_bytes_;
   info.generation = std::move(completed->generation);
   info.checksum = crc32c_;
-  const std::string_view date = response().head.find("date").value_or("");
-  info.updated = parse_http_date(date).value_or(info.updated);
   result = std::move(info);
   return Verdict::kDone;
 }
