@@ -277,14 +277,6 @@ Answer<CopiedObject> parse_copied(std::string_view xml) {
       [](const pugi::xml_node& root) -> Result<CopiedObject> {
         CopiedObject copied{.generation = std::string(unquoted_etag(xml_word(root, "ETag")))};
         if (copied.generation.empty()) return corrupt("the answer to a copy has no ETag");
-        if (const std::string time = xml_word(root, "LastModified"); !time.empty()) {
-          const auto updated = parse_rfc3339(time);
-          if (!updated) {
-            return corrupt("the answer to a copy has a malformed LastModified: ",
-                           printable_line(time, 40));
-          }
-          copied.updated = *updated;
-        }
         Result<std::optional<StoredChecksum>> checksum = xml_checksum(root);
         if (!checksum) return std::unexpected(std::move(checksum.error()));
         copied.checksum = *checksum;

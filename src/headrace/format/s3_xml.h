@@ -3,7 +3,6 @@
 // https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +28,6 @@ Result<ColumnPage> parse_s3_list(std::string_view xml);
 // CopyObject and UploadPartCopy.
 struct CopiedObject {
   std::string generation = {};  // the ETag, without its quotes
-  std::chrono::system_clock::time_point updated{};
   std::optional<StoredChecksum> checksum = {};
 };
 Answer<CopiedObject> parse_copied(std::string_view xml);
