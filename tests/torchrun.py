@@ -7,14 +7,18 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["command", "torchrun"]
+__all__ = ["NOT_MET", "STARTS", "Completed", "command", "torchrun", "until_met"]
 
+# On a busy machine, gloo's ranks sometimes do not find each other (seen with torch 2.15, in four of
+# thirty starts under a load of 8). They have run nothing behind that, and begin again.
+NOT_MET = "Gloo connectFullMesh failed"
+STARTS = 8
 
-_NOT_MET = "Gloo connectFullMesh failed"
-_STARTS = 4
+Completed = subprocess.CompletedProcess[str]
 
 
 def command(ranks: int) -> list[str]:
@@ -25,12 +29,22 @@ def command(ranks: int) -> list[str]:
     ]
 
 
+def until_met(start: Callable[[], list[Completed]]) -> str:
+    """Call `start` until the ranks have found each other; return what all its commands printed.
+
+    Each of them must succeed.
+    """
+    for _ in range(STARTS):
+        all_done = start()
+        if not any(done.returncode != 0 and NOT_MET in done.stderr for done in all_done):
+            break
+    for done in all_done:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return "".join(done.stdout for done in all_done)
+
+
 def torchrun(script: str, ranks: int, *arguments: object, out: Path) -> tuple[list[Any], str]:
     """Run `script` on so many ranks; return what each has written, and what they said.
-
-    On a busy machine, gloo's ranks sometimes do not find each other (seen with torch 2.15, in four
-    of thirty starts under a load of 8). They have run nothing of `script` behind that, and begin
-    again.
 
     Args:
         script: Python, which writes JSON to ``f"{sys.argv[-1]}/{rank}.json"``.
@@ -39,15 +53,18 @@ def torchrun(script: str, ranks: int, *arguments: object, out: Path) -> tuple[li
     """
     file = out / "train.py"
     file.write_text(textwrap.dedent(script))
-    for _ in range(_STARTS):
+    said = []
+
+    def start() -> list[Completed]:
         done = subprocess.run(
             [sys.executable, *command(ranks), str(file), *map(str, arguments), str(out)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode == 0 or _NOT_MET not in done.stderr:
-            break
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)], done.stderr
+        said.append(done.stderr)
+        return [done]
+
+    until_met(start)
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)], said[-1]

@@ -12,6 +12,8 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.torchrun import NOT_MET, STARTS
+
 # Its children have these imported already. They are no daemons: some start processes themselves.
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOAD = [
@@ -43,6 +45,18 @@ def run_ranks(
     Args:
         init: have the ranks in a process group before the function is called.
     """
+    for start in range(STARTS):
+        try:
+            return _run_once(world_size, function, args, init)
+        except RankError as error:
+            if start + 1 == STARTS or not any(NOT_MET in text for text in error.errors.values()):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _run_once(
+    world_size: int, function: Callable[..., Any], args: tuple[Any, ...], init: bool
+) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         processes, pipes = [], []
         for rank in range(world_size):
@@ -87,15 +101,15 @@ def _main(
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     os.environ.update(GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1")
-    if meeting_point is not None:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"file://{meeting_point}",
-            rank=rank,
-            world_size=world_size,
-            timeout=timedelta(seconds=50),
-        )
     try:
+        if meeting_point is not None:
+            dist.init_process_group(
+                "gloo",
+                init_method=f"file://{meeting_point}",
+                rank=rank,
+                world_size=world_size,
+                timeout=timedelta(seconds=150),
+            )
         pipe.send((True, function(rank, *args)))
     except BaseException as error:
         pipe.send((False, "".join(traceback.format_exception_only(error)) + str(error)))

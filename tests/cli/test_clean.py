@@ -120,7 +120,7 @@ def test_nothing_to_do_is_no_failure(server: FaultServer, run: Run) -> None:
 def test_many_are_deleted_many_at_a_time(server: FaultServer, run: Run) -> None:
     for i in range(64):
         server.put("bucket", f"dataflux-composed-objects/headrace-{i:032x}", b"1", ageSeconds=1e6)
-    server.latency(20)
+    server.latency(400)  # so that they meet
     done = run("clean", "gs://bucket")
     assert done.code == 0
     assert server.names("bucket") == []

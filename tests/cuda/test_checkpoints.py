@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import headrace
 from headrace.checkpoint import DistributedReader, DistributedWriter
 from headrace.checkpoint._staging import copy_to_host
 from tests.cuda.conftest import NEEDS_CUDA, Hold
+from tests.ports import free_port
 
 pytestmark = [
     NEEDS_CUDA,
@@ -151,10 +151,7 @@ class OwnGroup:
     """A process group of this process alone, of gloo for the host and NCCL for the device."""
 
     def __enter__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         torch.cuda.set_device(0)
         dist.init_process_group("cpu:gloo,cuda:nccl", rank=0, world_size=1)
 

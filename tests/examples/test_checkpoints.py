@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import uuid
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from testing.faultserver.client import FaultServer
-from tests.torchrun import command
+from tests.ports import free_port
+from tests.torchrun import Completed, command, until_met
 
 pytestmark = pytest.mark.timeout(960)
 
@@ -41,8 +41,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, server: FaultServer) -> 
     return url_of(request.param, tmp_path, server)
 
 
-def run(server: FaultServer, *command: str) -> str:
-    done = subprocess.run(
+def start(server: FaultServer, *command: str) -> Completed:
+    return subprocess.run(
         [sys.executable, *command],
         env={
             **os.environ,
@@ -54,8 +54,10 @@ def run(server: FaultServer, *command: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+
+def run(server: FaultServer, *command: str) -> str:
+    return until_met(lambda: [start(server, *command)])
 
 
 def test_torch_save_and_headrace_read_each_other(server: FaultServer, url: str) -> None:
@@ -99,21 +101,23 @@ def test_fsdp2_goes_on_on_two_nodes_after_one(server: FaultServer, tmp_path: Pat
     url = url_of("gs", tmp_path, server) + "/"
     script = (str(EXAMPLES / "fsdp2_checkpoint.py"), url)
     saved = re.findall(r"saved step (\d+), parameters ([\d.]+)", run(server, *command(2), *script))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    with ThreadPoolExecutor() as nodes:
-        told = "".join(
-            nodes.map(
-                lambda node: run(
-                    server,
-                    *("-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={node}"),
-                    *("--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"),
-                    *script,
-                ),
-                range(2),
+
+    def start_nodes() -> list[Completed]:
+        port = free_port()
+        with ThreadPoolExecutor() as nodes:
+            return list(
+                nodes.map(
+                    lambda node: start(
+                        server,
+                        *("-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={node}"),
+                        *("--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"),
+                        *script,
+                    ),
+                    range(2),
+                )
             )
-        )
+
+    told = until_met(start_nodes)
     loaded = re.findall(r"rank (\d): loaded step (\d+), parameters ([\d.]+)", told)
     assert {rank for rank, *_ in loaded} == {"0", "1"}
     assert {tuple(rest) for _, *rest in loaded} == set(saved)

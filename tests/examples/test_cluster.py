@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,18 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.ports import free_port
+from tests.torchrun import Completed, until_met
+
 pytestmark = pytest.mark.timeout(960)
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB, BATCH = (ROOT / "examples" / "cluster" / name for name in ("job.yaml", "train.sbatch"))
 SCRIPT = ROOT / "examples" / "elastic_training.py"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -45,8 +40,8 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
-def run(command: list[str], programs: Path, **environment: str) -> str:
-    done = subprocess.run(
+def run(command: list[str], programs: Path, **environment: str) -> Completed:
+    return subprocess.run(
         command,
         env={
             **os.environ,
@@ -59,8 +54,6 @@ def run(command: list[str], programs: Path, **environment: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def of_kind(kind: str) -> dict[str, Any]:
@@ -97,17 +90,23 @@ def test_the_job_has_as_many_pods_as_torchrun_expects() -> None:
 
 def test_the_command_of_the_job_trains_on_two_pods(tmp_path: Path, programs: Path) -> None:
     given = {each["name"]: each["value"] for each in container()["env"]}
-    given |= {"MASTER": f"127.0.0.1:{free_port()}", "SCRIPT": str(SCRIPT)}
-    given |= {"URL": f"{tmp_path / 'digits'}/", "NODES": "2"}  # no pod may begin alone here
-    with ThreadPoolExecutor() as pods:
-        told = "".join(
-            pods.map(
-                lambda index: run(
-                    container()["command"], programs, **given, JOB_COMPLETION_INDEX=str(index)
-                ),
-                range(2),
+    del given["MASTER"]
+    # No pod may begin alone here.
+    given |= {"SCRIPT": str(SCRIPT), "URL": f"{tmp_path / 'digits'}/", "NODES": "2"}
+
+    def run_pods() -> list[Completed]:
+        master, job = f"127.0.0.1:{free_port()}", container()["command"]
+        with ThreadPoolExecutor() as pods:
+            return list(
+                pods.map(
+                    lambda index: run(
+                        job, programs, **given, MASTER=master, JOB_COMPLETION_INDEX=str(index)
+                    ),
+                    range(2),
+                )
             )
-        )
+
+    told = until_met(run_pods)
     assert sorted(re.findall(r"rank \d of \d is done", told)) == [
         "rank 0 of 2 is done",
         "rank 1 of 2 is done",
@@ -123,15 +122,19 @@ def test_the_batch_script_asks_for_the_nodes_that_it_uses() -> None:
 
 
 def test_the_batch_script_trains_on_two_nodes(tmp_path: Path, programs: Path) -> None:
-    told = run(
-        ["bash", str(BATCH), f"{tmp_path / 'digits'}/"],
-        programs,
-        SLURM_JOB_NODELIST="node[1-2]",
-        SLURM_JOB_NUM_NODES="2",
-        SLURM_JOB_ID="17",
-        PORT=str(free_port()),
-        SCRIPT=str(SCRIPT),
-    )
+    def run_batch() -> list[Completed]:
+        done = run(
+            ["bash", str(BATCH), f"{tmp_path / 'digits'}/"],
+            programs,
+            SLURM_JOB_NODELIST="node[1-2]",
+            SLURM_JOB_NUM_NODES="2",
+            SLURM_JOB_ID="17",
+            PORT=str(free_port()),
+            SCRIPT=str(SCRIPT),
+        )
+        return [done]
+
+    told = until_met(run_batch)
     assert len(re.findall(r"rank \d of 2 is done", told)) == 2
 
 

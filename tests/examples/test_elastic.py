@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.torch import Loader, MapDataset
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(960)
 
@@ -26,13 +26,6 @@ EPOCHS, GLOBAL_BATCH, STEPS_PER_CHECKPOINT = 12, 64, 5
 SOON = "last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 Step = dict[str, Any]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ def test_a_server_that_is_not_there_is_told_while_the_caller_waits(
             endpoint="http://127.0.0.1:1",
             credentials=headrace.BearerToken("very-secret"),
             retry=RETRY,
-            timeout=headrace.TimeoutOptions(total_s=3.0),
+            timeout=headrace.TimeoutOptions(total_s=10.0),
         )
         for _ in range(2):
             with pytest.raises(headrace.HeadraceError):
@@ -40,7 +40,7 @@ def test_a_server_that_is_not_there_is_told_while_the_caller_waits(
     assert "http://127.0.0.1:1" in text
     assert "Connection refused" in text
     assert "gives up after another" in text
-    assert warnings[0].created < began + 3.0, "while the read goes on, not after it"
+    assert warnings[0].created < began + 10.0, "while the read goes on, not after it"
     assert len(records(caplog, logging.INFO)) == 1
     assert len(records(caplog, logging.DEBUG)) > 2
     assert "very-secret" not in caplog.text

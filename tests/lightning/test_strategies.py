@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import socket
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from lightning.pytorch.strategies import FSDPStrategy as LightningsFSDPStrategy
 import headrace
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
 from tests.lightning.conftest import Line, Place, batches
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(720)
 
@@ -88,12 +88,6 @@ def make(kind: str, world_size: int, options: dict[str, Any]) -> tuple[Any, type
     if kind == "Lightning's FSDPStrategy":
         return OnTheCpu(**options), ByFsdp1
     return FSDPStrategy(**options), ByFsdp1
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Fit(NamedTuple):

@@ -109,6 +109,7 @@ def test_pages_in_flight_can_be_set_by_hand(server: FaultServer, store: headrace
     assert len(requests) == 40
     assert sum("pageToken" not in request for request in requests) == 2
     assert server.stats()["max_in_flight"] == 1
+    server.synthetic("bucket", 20_000, 10, shape="flat", list_delay_ms=400)  # so that they meet
     assert len(store.index(max_pages_in_flight=4)) == 20_000
     assert server.stats()["max_in_flight"] == 4
     with pytest.raises(headrace.InvalidArgumentError, match="max_pages_in_flight is 0"):

@@ -122,19 +122,16 @@ def test_an_idle_engine_uses_no_cpu(run_child: RunChild, server: FaultServer) ->
                         status = (task / "status").read_text()
                         found[task.name] = re.findall(r"ctxt_switches:\\s+(\\d+)", status)
             return found
-        # What is done after the last answer may take a moment.
-        before = switches()
-        def has_come_to_rest():
-            global before
-            last, before = before, switches()
-            return last == before
-        select.select([], [], [], 0.2)
-        wait_for(has_come_to_rest)
-        cpu = time.process_time()
-        select.select([], [], [], 1.0)  # the window that is looked at
-        cpu = time.process_time() - cpu
-        assert before and switches() == before, (before, switches())
-        assert cpu < 0.01, cpu
+        # What is done after the last answer may take a moment, and a busy machine may put off a
+        # thread that is about to rest; what wakes up again and again does so in every window.
+        for _ in range(10):
+            before, cpu = switches(), time.process_time()
+            select.select([], [], [], 1.0)
+            cpu = time.process_time() - cpu
+            if before and switches() == before and cpu < 0.01:
+                break
+        else:
+            raise AssertionError((before, switches(), cpu))
         """,
         server.url,
     )

@@ -200,7 +200,7 @@ def test_keys_of_every_source_that_are_refused_are_replaced(
 
 # The process's keys have their end when they are published, the role's when they are given.
 @pytest.mark.parametrize(
-    ("give", "life_s"), [(process, 5.0), (assumed_role, 2.0)], ids=["process", "assumed_role"]
+    ("give", "life_s"), [(process, 8.0), (assumed_role, 6.0)], ids=["process", "assumed_role"]
 )
 def test_keys_are_renewed_before_they_expire(
     give: Callable[[Account], None],

@@ -273,7 +273,7 @@ TEST_F(ConnectionTest, ABodyThatStallsIsTimedOut) {
 }
 
 TEST_F(ConnectionTest, AStalledBodyGoesOnByRangeOnAnotherConnection) {
-  options_.timeout.stall = milliseconds(600);
+  options_.timeout.stall = milliseconds(2000);
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"stall_after_bytes":30000}}])");
   EXPECT_THAT(read(*open(), listed(object_)), Gives(bytes_));
   const std::vector<FaultServer::Entry> log = server_.log("media");
@@ -286,7 +286,7 @@ TEST_F(ConnectionTest, AStalledBodyGoesOnByRangeOnAnotherConnection) {
 TEST_F(ConnectionTest, ALargeBodyThatStallsLeavesNothingUnread) {
   const std::string bytes = some_bytes(1'500'000);
   const ObjectInfo object = server_.put("large", bytes);
-  options_.timeout.stall = milliseconds(600);
+  options_.timeout.stall = milliseconds(2000);
   server_.faults(R"([{"match":{"kind":"media"},"count":1,"action":{"stall_after_bytes":700001}}])");
   EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
   const std::vector<FaultServer::Entry> log = server_.log("media");
@@ -298,8 +298,9 @@ TEST_F(ConnectionTest, ALargeBodyThatComesInDropsDoesNotStall) {
   const std::string bytes = some_bytes(600'000);
   const ObjectInfo object = server_.put("large", bytes);
   // It takes longer than it may stall for, and never brings as much as is gathered otherwise.
-  options_.timeout.stall = milliseconds(1000);
-  server_.faults(R"([{"match":{"kind":"media"},"action":{"drip":{"bytes":20000,"every_ms":50}}}])");
+  options_.timeout.stall = milliseconds(2000);
+  server_.faults(
+      R"([{"match":{"kind":"media"},"action":{"drip":{"bytes":20000,"every_ms":100}}}])");
   EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
   EXPECT_THAT(server_.log("media"), SizeIs(1));
 }
@@ -307,8 +308,8 @@ TEST_F(ConnectionTest, ALargeBodyThatComesInDropsDoesNotStall) {
 TEST_F(ConnectionTest, ASmallBodyThatComesInDropsDoesNotStall) {
   const std::string bytes = some_bytes(100'000);
   const ObjectInfo object = server_.put("small", bytes);
-  options_.timeout.stall = milliseconds(500);
-  server_.faults(R"([{"match":{"kind":"media"},"action":{"drip":{"bytes":5000,"every_ms":50}}}])");
+  options_.timeout.stall = milliseconds(2000);
+  server_.faults(R"([{"match":{"kind":"media"},"action":{"drip":{"bytes":5000,"every_ms":120}}}])");
   EXPECT_THAT(read(*open(), listed(object)), Gives(bytes));
   EXPECT_THAT(server_.log("media"), SizeIs(1));
 }
@@ -316,7 +317,7 @@ TEST_F(ConnectionTest, ASmallBodyThatComesInDropsDoesNotStall) {
 TEST_F(ConnectionTest, ABodyThatDripsAndStallsLeavesNothingUnread) {
   const std::string bytes = some_bytes(100'000);
   const ObjectInfo object = server_.put("small", bytes);
-  options_.timeout.stall = milliseconds(600);
+  options_.timeout.stall = milliseconds(2000);
   server_.faults(
       R"([{"match":{"kind":"media"},"count":1,
            "action":{"drip":{"bytes":9000,"every_ms":1},"stall_after_bytes":60001}}])");

@@ -40,7 +40,7 @@ class ShardReadTest : public StoreTest {
             .checksum = info.checksum};
   }
   static bool wait(ShardRead& read) {
-    return read.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(30),
+    return read.wait_until(std::chrono::steady_clock::now() + kPatience,
                            MayBlock::on_this_thread());
   }
   // The keys of all samples, whose bytes are looked at, up to the end or to an error.

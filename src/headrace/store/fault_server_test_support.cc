@@ -244,10 +244,10 @@ uint64_t FaultServer::stat(std::string_view pointer) {
 }
 
 void FaultServer::wait_for(std::string_view pointer, uint64_t count) {
-  const auto until = steady_clock::now() + std::chrono::seconds(10);
+  const auto until = steady_clock::now() + kPatience;
   while (stat(pointer) < count) {
     if (steady_clock::now() > until) {
-      ADD_FAILURE() << pointer << " did not reach " << count << " in ten seconds";
+      ADD_FAILURE() << pointer << " did not reach " << count;
       return;
     }
   }
@@ -297,12 +297,12 @@ std::shared_ptr<ReadBatch> batch_of(std::span<const ReadTarget> targets) {
 }
 
 void wait_for(ReadBatch& batch) {
-  const auto until = steady_clock::now() + std::chrono::seconds(30);
+  const auto until = steady_clock::now() + kPatience;
   ASSERT_TRUE(batch.wait_until(until, MayBlock::on_this_thread())) << "the batch hangs";
 }
 
 void wait_until_all_is_given_back(BlockPool& pool) {
-  const auto until = steady_clock::now() + std::chrono::seconds(30);
+  const auto until = steady_clock::now() + kPatience;
   while (pool.live_bytes() != 0 && steady_clock::now() < until) std::this_thread::yield();
   EXPECT_EQ(pool.live_bytes(), 0u);
 }

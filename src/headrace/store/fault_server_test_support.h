@@ -24,6 +24,9 @@ struct ssl_st;
 
 namespace headrace {
 
+// How long a test waits for what must come, on a machine however busy, before it fails.
+inline constexpr std::chrono::seconds kPatience{100};
+
 // The same for the same seed, different for others.
 std::string some_bytes(size_t size, uint32_t seed = 1);
 
@@ -72,7 +75,7 @@ class FaultServer {
   std::vector<Entry> log(std::string_view kind = "");
   // A counter by its JSON pointer, "/by_kind/media"; 0 if there is none.
   uint64_t stat(std::string_view pointer);
-  // Returns when stat(pointer) has reached `count`; the test fails after ten seconds.
+  // Returns when stat(pointer) has reached `count`; the test fails after kPatience.
   void wait_for(std::string_view pointer, uint64_t count);
 
  private:
@@ -105,7 +108,7 @@ ReadTarget listed(const ObjectInfo& info);
 ReadTarget named(std::string_view name);
 
 std::shared_ptr<ReadBatch> batch_of(std::span<const ReadTarget> targets);
-// Waits until the batch is done; the test fails after thirty seconds.
+// Waits until the batch is done; the test fails after kPatience.
 void wait_for(ReadBatch& batch);
 // All memory comes back; not at once: whoever has just finished a batch may be the last to let go.
 void wait_until_all_is_given_back(BlockPool& pool);

@@ -75,7 +75,7 @@ TEST_F(ListingTest, PagesThatNobodyTakesStayWithinAQuarterOfTheBudget) {
     const auto listing =
         Listing::start(store, {}, {.max_pages_in_flight = max_pages_in_flight, .eager = true});
     // It asks for pages only when others arrive, so it has come to rest when none is under way.
-    const auto until = steady_clock::now() + std::chrono::seconds(30);
+    const auto until = steady_clock::now() + kPatience;
     uint64_t answered = 0;
     do {
       ASSERT_LT(steady_clock::now(), until);
@@ -119,7 +119,7 @@ TEST_F(ListingTest, CancelLetsTheRequestsGo) {
     EXPECT_FALSE(names_of(*listing).has_value());
   }
   // Its last request has ended when nothing holds it any more.
-  const auto until = steady_clock::now() + std::chrono::seconds(10);
+  const auto until = steady_clock::now() + kPatience;
   while (!observer.expired() && steady_clock::now() < until) std::this_thread::yield();
   EXPECT_TRUE(observer.expired());
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
@@ -47,9 +48,30 @@ class HedgedReadTest : public StoreTest {
     return found;
   }
 
-  // The test fails after ten seconds.
+  // Waits for the batch, and reads `usual` meanwhile: where answers that only were slow have used
+  // up what hedges cost, these answers earn it again.
+  void wait_while_learning(ReadBatch& batch, const ObjectInfo& usual) {
+    learn_until(usual, [&] { return batch.done(); });
+    wait_for(batch);
+  }
+  void learn_until(const ObjectInfo& usual, const std::function<bool()>& condition) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!condition() && std::chrono::steady_clock::now() < until) learn(usual, 50);
+    EXPECT_TRUE(condition());
+  }
+  Result<std::string> read_while_learning(const ObjectInfo& info, const ObjectInfo& usual) {
+    const ReadTarget target = listed(info);
+    const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+    store_->read(batch);
+    wait_while_learning(*batch, usual);
+    return outcome(*batch, 0);
+  }
+
   static void wait_until(const std::function<bool()>& condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!condition() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
     EXPECT_TRUE(condition());
   }
 
@@ -59,7 +81,8 @@ class HedgedReadTest : public StoreTest {
 
 TEST_F(HedgedReadTest, ARequestThatIsNeverAnsweredIsAnsweredByAnother) {
   const std::string bytes = some_bytes(100'000);
-  learn(server_.put("usual", some_bytes(100'000, 2)));
+  const ObjectInfo usual = server_.put("usual", some_bytes(100'000, 2));
+  learn(usual);
   const ObjectInfo info = server_.put("o", bytes);
   server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
   std::string into(bytes.size(), '?');
@@ -68,7 +91,7 @@ TEST_F(HedgedReadTest, ARequestThatIsNeverAnsweredIsAnsweredByAnother) {
   target.has_into = true;
   const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
   store_->read(batch);
-  wait_for(*batch);
+  wait_while_learning(*batch, usual);
   ASSERT_FALSE(batch->slot(0).error) << batch->slot(0).error->to_string();
   EXPECT_TRUE(into == bytes);
   EXPECT_GE(engine_.metrics().hedges_won_total, 1u);
@@ -76,17 +99,34 @@ TEST_F(HedgedReadTest, ARequestThatIsNeverAnsweredIsAnsweredByAnother) {
 }
 
 TEST_F(HedgedReadTest, AnAnswerThatComesTooLateIsReadToItsEndAndItsConnectionServesAgain) {
-  const ObjectInfo usual = server_.put("usual", some_bytes(100'000, 2));
+  constexpr uint64_t kSize = 100'000;
+  const ObjectInfo usual = server_.put("usual", some_bytes(kSize, 2));
+  const ObjectInfo info = server_.put("o", some_bytes(kSize));
   learn(usual);
-  const ObjectInfo info = server_.put("o", some_bytes(100'000));
-  server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"delay_ms":400}}])");
-  EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(100'000)));
-  wait_until([&] { return engine_.metrics().hedge_bytes_dropped_total >= 100'000; });
-  const EngineMetrics metrics = engine_.metrics();
-  EXPECT_GE(metrics.hedge_bytes_dropped_total, 100'000u);
-  EXPECT_EQ(metrics.hedges_cut_total, 0u);
-  EXPECT_EQ(metrics.connections_open, metrics.connections_opened_total) << "none was closed";
-  EXPECT_EQ(metrics.bytes_read_total, 401u * 100'000) << "without what was dropped";
+  // On a busy machine the hedge may be as late as the first, or not be paid for: once it wins.
+  bool won = false;
+  for (int round = 0; round < 10 && !won; ++round) {
+    server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"delay_ms":400}}])");
+    const EngineMetrics before = engine_.metrics();
+    EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(kSize)));
+    const EngineMetrics read = engine_.metrics();
+    EXPECT_EQ(read.bytes_read_total - before.bytes_read_total, kSize) << "but for what is dropped";
+    won = read.hedges_won_total > before.hedges_won_total;
+    if (won) {
+      wait_until([&] {
+        const uint64_t dropped = engine_.metrics().hedge_bytes_dropped_total;
+        return dropped >= before.hedge_bytes_dropped_total + kSize;
+      });
+      const EngineMetrics after = engine_.metrics();
+      EXPECT_EQ(after.hedges_cut_total, before.hedges_cut_total);
+      EXPECT_EQ(after.connections_opened_total - after.connections_open,
+                before.connections_opened_total - before.connections_open)
+          << "none was closed";
+    } else {
+      learn(usual);
+    }
+  }
+  EXPECT_TRUE(won);
 }
 
 TEST_F(HedgedReadTest, ALargeAnswerThatComesTooLateIsCut) {
@@ -94,16 +134,17 @@ TEST_F(HedgedReadTest, ALargeAnswerThatComesTooLateIsCut) {
   learn(usual, 200);
   const ObjectInfo info = server_.put("o", some_bytes(2'000'000));
   server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
-  EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(2'000'000)));
+  EXPECT_THAT(read_while_learning(info, usual), Gives(some_bytes(2'000'000)));
   EXPECT_GE(engine_.metrics().hedges_cut_total, 1u);
   EXPECT_LE(engine_.metrics().hedges_cut_total, engine_.metrics().hedges_total);
 }
 
 TEST_F(HedgedReadTest, BothRequestsAskForTheSameGeneration) {
-  learn(server_.put("usual", some_bytes(1000)));
+  const ObjectInfo usual = server_.put("usual", some_bytes(1000));
+  learn(usual);
   const ObjectInfo info = server_.put("o", some_bytes(1000));
   server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
-  EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(1000)));
+  EXPECT_THAT(read_while_learning(info, usual), Gives(some_bytes(1000)));
   const std::vector<FaultServer::Entry> sent = requests_of("o");
   ASSERT_GE(sent.size(), 2u);
   for (const FaultServer::Entry& each : sent) {
@@ -119,27 +160,41 @@ TEST_F(HedgedReadTest, TheRestOfABodyThatIsFarSlowerThanOthersComesOverAnotherCo
   const ObjectInfo usual = server_.put("usual", some_bytes(300'000, 2));
   learn(usual);
   const std::string bytes = some_bytes(kSize);
-  const ObjectInfo info = server_.put("o", bytes);
-  server_.faults(
-      R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"stall_after_bytes":1000000}}])");
-  std::string into(kSize, '?');
-  ReadTarget target = listed(info);
-  target.into = std::as_writable_bytes(std::span(into));
-  target.has_into = true;
-  const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
-  store_->read(batch);
-  for (int i = 0; i < 1000 && engine_.metrics().bodies_replaced_total == 0; ++i) learn(usual, 50);
-  wait_for(*batch);
-  ASSERT_FALSE(batch->slot(0).error) << batch->slot(0).error->to_string();
-  EXPECT_TRUE(into == bytes);
-  EXPECT_EQ(engine_.metrics().bodies_replaced_total, 1u);
-  EXPECT_EQ(engine_.metrics().retries_total, 0u) << "it has not failed";
-  const std::vector<FaultServer::Entry> sent = requests_of("o");
-  ASSERT_THAT(sent, SizeIs(2));
-  EXPECT_NE(sent[0].connection, sent[1].connection);
-  EXPECT_THAT(sent[1].target, ::testing::HasSubstr(info.generation));
-  EXPECT_EQ(sent[1].headers.at("range"), cat("bytes=", kFirstPart, "-", kSize - 1))
-      << "nothing comes twice";
+  // On a busy machine the head may be late, and the answer to a hedge, which does not stall, be
+  // taken instead: once no hedge wins.
+  bool was_replaced = false;
+  for (int round = 0; round < 10 && !was_replaced; ++round) {
+    const std::string name = cat("o", round);
+    const ObjectInfo info = server_.put(name, bytes);
+    server_.faults(cat(R"([{"match":{"path_contains":"/o/)", name,
+                       R"(?"},"count":1,"action":{"stall_after_bytes":1000000}}])"));
+    std::string into(kSize, '?');
+    ReadTarget target = listed(info);
+    target.into = std::as_writable_bytes(std::span(into));
+    target.has_into = true;
+    const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
+    const EngineMetrics before = engine_.metrics();
+    store_->read(batch);
+    wait_while_learning(*batch, usual);
+    ASSERT_FALSE(batch->slot(0).error) << batch->slot(0).error->to_string();
+    EXPECT_TRUE(into == bytes);
+    EXPECT_EQ(engine_.metrics().retries_total, 0u) << "it has not failed";
+    const std::vector<FaultServer::Entry> sent = requests_of(name);
+    const auto rest = std::ranges::find_if(sent, [&](const FaultServer::Entry& each) {
+      const auto range = each.headers.find("range");
+      return range != each.headers.end() &&
+             range->second == cat("bytes=", kFirstPart, "-", kSize - 1);
+    });
+    was_replaced = rest != sent.end();  // the rest alone: nothing comes twice
+    if (!was_replaced) {
+      EXPECT_GT(engine_.metrics().hedges_won_total, before.hedges_won_total);
+      continue;
+    }
+    EXPECT_GE(engine_.metrics().bodies_replaced_total, 1u);
+    EXPECT_NE(rest->connection, sent[0].connection);
+    EXPECT_THAT(rest->target, ::testing::HasSubstr(info.generation));
+  }
+  EXPECT_TRUE(was_replaced);
 }
 
 // An object that changes all the time, of which nothing is known: some of its answers are late, so
@@ -202,13 +257,14 @@ TEST_F(HedgedReadTest, AWriteIsNotHedged) {
 }
 
 TEST_F(HedgedReadTest, ACancelledReadWithAHedgeReturnsItsMemory) {
-  learn(server_.put("usual", some_bytes(1000)));
+  const ObjectInfo usual = server_.put("usual", some_bytes(1000));
+  learn(usual);
   const ObjectInfo info = server_.put("o", some_bytes(1000));
   server_.faults(R"([{"match":{"path_contains":"/o/o?"},"action":"stall_head"}])");
   const std::vector<ReadTarget> targets{listed(info)};
   const std::shared_ptr<ReadBatch> batch = batch_of(targets);
   store_->read(batch);
-  wait_until([&] { return engine_.metrics().hedges_total >= 1; });
+  learn_until(usual, [&] { return server_.stat("/in_flight") >= 2; });
   batch->cancel();
   wait_for(*batch);
   EXPECT_EQ(batch->slot(0).error->code(), Code::kCancelled);
@@ -216,10 +272,11 @@ TEST_F(HedgedReadTest, ACancelledReadWithAHedgeReturnsItsMemory) {
 }
 
 TEST_F(HedgedReadTest, AnEngineThatStopsAmidAHedgeEndsAtOnce) {
-  learn(server_.put("usual", some_bytes(1000)));
+  const ObjectInfo usual = server_.put("usual", some_bytes(1000));
+  learn(usual);
   const ObjectInfo info = server_.put("o", some_bytes(1000));
   server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
-  EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(1000)));
+  EXPECT_THAT(read_while_learning(info, usual), Gives(some_bytes(1000)));
   engine_.stop();  // while the first answer is still waited for, so that it can be dropped
   EXPECT_EQ(engine_.metrics().connections_open, 0u);
 }

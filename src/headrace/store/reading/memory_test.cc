@@ -303,7 +303,7 @@ TEST_F(MemoryTest, AnAnswerOfUnknownLengthIsInFlightWhileItGrows) {
                        {"chunked":true,"ignore_range":true,"stall_after_bytes":1200000}}])");
   const std::shared_ptr<ReadBatch> batch = start(1, named("large"));
   batch->want();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   while (engine_.pool().in_flight_bytes() < 2 * kMiB) {
     ASSERT_LT(std::chrono::steady_clock::now(), until) << engine_.pool().in_flight_bytes();
     std::this_thread::yield();
@@ -333,7 +333,7 @@ TEST_F(MemoryTest, AnAnswerOfUnknownLengthThatHasComeIsNotFetchedAgainForLackOfR
   std::promise<void> done;
   ahead->then([&](ReadBatch&) { done.set_value(); });
   store->read(ahead);  // nobody waits for it
-  ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  ASSERT_EQ(done.get_future().wait_for(kPatience), std::future_status::ready);
   expect_all(*ahead, large);
   EXPECT_EQ(media_requests(), 61u);
 }

@@ -779,7 +779,7 @@ TEST_F(GzipReadTest, DecompressingReadAheadStaysWithinTheBudgetUntilItIsWaitedFo
   const std::shared_ptr<ReadBatch> batch = batch_of(targets);
   store->read(batch);
   server_.wait_for("/by_kind/media", 20);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   while (engine.pool().live_bytes() + plain_charge <= kBudgetBytes) {
     ASSERT_LT(std::chrono::steady_clock::now(), until) << engine.pool().live_bytes();
     std::this_thread::yield();

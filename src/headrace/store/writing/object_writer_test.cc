@@ -176,7 +176,7 @@ TEST_F(ResumableTest, AbortEndsTheSession) {
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
   server_.wait_for("/by_kind/resumable_put", 1);
   to->abort();
-  EXPECT_TRUE(to->wait_cleaned(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+  EXPECT_TRUE(to->wait_cleaned(steady_clock::now() + kPatience, kMayBlock));
   EXPECT_EQ(server_.stat("/by_kind/resumable_cancel"), 1u);
   EXPECT_EQ(server_.object("out/a"), std::nullopt);
 }
@@ -236,7 +236,7 @@ TEST_F(ObjectWriterTest, SendsWhatIsLentFromWhereItIs) {
   ASSERT_TRUE(written.has_value()) << written.error().to_string();
   EXPECT_TRUE(server_.object("out/a") == "head" + bytes_);
   // It is given back, by the I/O threads at the latest.
-  const auto patience = steady_clock::now() + std::chrono::seconds(10);
+  const auto patience = steady_clock::now() + kPatience;
   while (!watched.expired() && steady_clock::now() < patience) std::this_thread::yield();
   EXPECT_TRUE(watched.expired());
 }
@@ -259,14 +259,14 @@ TEST_P(EitherMethod, HoldsTheCallerUpWhenAsMuchIsUnderWayAsMayBe) {
   server_.wait_for("/in_flight", 2);
   // The answer that began the upload may still be on its way out of memory.
   const uint64_t three_parts = 3 * BlockPool::charged_bytes(kPartBytes);
-  const auto patience = steady_clock::now() + std::chrono::seconds(10);
+  const auto patience = steady_clock::now() + kPatience;
   while (engine_.pool().live_bytes() != three_parts && steady_clock::now() < patience) {
     std::this_thread::yield();
   }
   EXPECT_EQ(engine_.pool().live_bytes(), three_parts);
   server_.faults("[]");
   to->abort();
-  EXPECT_TRUE(to->wait_until_settled(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+  EXPECT_TRUE(to->wait_until_settled(steady_clock::now() + kPatience, kMayBlock));
 }
 
 TEST_F(ObjectWriterTest, GoesOnWithoutMemoryInTheBudget) {
@@ -306,7 +306,7 @@ TEST_P(EitherMethod, AbortLeavesNothing) {
   const std::shared_ptr<ObjectWriter> to = writer();
   ASSERT_TRUE(to->append(bytes_of(bytes_), nullptr, kMayBlock));
   to->abort();
-  EXPECT_TRUE(to->wait_cleaned(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+  EXPECT_TRUE(to->wait_cleaned(steady_clock::now() + kPatience, kMayBlock));
   EXPECT_THAT(temporaries(), IsEmpty());
   EXPECT_EQ(server_.object("out/a"), "before");
   EXPECT_THAT(to->append(bytes_of("more"), nullptr, kMayBlock),
@@ -332,7 +332,7 @@ TEST_F(ObjectWriterTest, AbortWhilePartsAreJoinedLeavesNothing) {
     const std::shared_ptr<ObjectWriter> to = writer();
     ASSERT_TRUE(to->append(bytes_of(bytes), nullptr, kMayBlock));
     to->abort();
-    ASSERT_TRUE(to->wait_cleaned(steady_clock::now() + std::chrono::seconds(10), kMayBlock));
+    ASSERT_TRUE(to->wait_cleaned(steady_clock::now() + kPatience, kMayBlock));
   }
   EXPECT_THAT(temporaries(), IsEmpty());
   EXPECT_EQ(server_.object("out/a"), std::nullopt);
