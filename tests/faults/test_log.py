@@ -29,7 +29,7 @@ def test_a_server_that_is_not_there_is_told_while_the_caller_waits(
             endpoint="http://127.0.0.1:1",
             credentials=headrace.BearerToken("very-secret"),
             retry=RETRY,
-            timeout=headrace.TimeoutOptions(total_s=10.0),
+            timeout=headrace.TimeoutOptions(total_s=6.0),
         )
         for _ in range(2):
             with pytest.raises(headrace.HeadraceError):
@@ -40,9 +40,10 @@ def test_a_server_that_is_not_there_is_told_while_the_caller_waits(
     assert "http://127.0.0.1:1" in text
     assert "Connection refused" in text
     assert "gives up after another" in text
-    assert warnings[0].created < began + 10.0, "while the read goes on, not after it"
-    assert len(records(caplog, logging.INFO)) == 1
-    assert len(records(caplog, logging.DEBUG)) > 2
+    assert warnings[0].created < began + 6.0, "while the read goes on, not after it"
+    # One in ten seconds, of two reads that take six each.
+    assert 1 <= len(records(caplog, logging.INFO)) <= 3
+    assert len(records(caplog, logging.DEBUG)) > 10
     assert "very-secret" not in caplog.text
 
 
