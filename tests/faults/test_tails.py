@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -60,7 +61,12 @@ def test_an_answer_that_never_comes_is_replaced_by_another(
         store.write(name, content(i, 1000))
     read_all(store, names, 40)  # so that every thread knows what is late, and may pay for it
     server.faults([{"match": {"path_contains": "o07"}, "count": 1, "action": "stall_head"}])
-    assert read_all(store, names, 1) == [content(i, 1000) for i in range(50)]
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(read_all, store, names, 1)
+        # Where a pause of the machine has used up what hedges cost, others earn it again.
+        while not late.done():
+            read_all(store, names[8:], 4)
+        assert late.result() == [content(i, 1000) for i in range(50)]
     assert headrace.metrics().hedges_won_total >= 1
     headrace.shutdown()
 
