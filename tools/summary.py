@@ -26,7 +26,7 @@ BUDGETS_S = {
     "build-engine": 480,
     "build": 480,
     "cpp-tests": 150,
-    "python-tests": 1700,
+    "python-tests": 2000,
     "quick-tests": 150,
     "demo": 240,
     "lint": 60,
