@@ -123,7 +123,7 @@ Examples:
           "name", [](const ObjectInfo& self) { return to_str(self.name); },
           "The name below the root of its store, or of its index.")
       // `int | Any`: stores always report it, and few programs meet an object without it. So with
-      // `updated`, but for AIStore.
+      // `updated`, but for AIStore and for the answer to a write to S3.
       .def_prop_ro("size_bytes", &size_of, nb::sig("def size_bytes(self) -> int | typing.Any"),
                    "The size of the stored object; ``None`` where nobody has told it.")
       .def_prop_ro(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import tempfile
@@ -11,8 +12,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
-
-from tests.torchrun import NOT_MET, STARTS
 
 # Its children have these imported already. They are no daemons: some start processes themselves.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -25,6 +24,10 @@ PRELOAD = [
     "headrace.checkpoint._distributed",
 ]
 CONTEXT.set_forkserver_preload(PRELOAD)
+
+
+class NotMetError(Exception):
+    """Some ranks have not found each other, and none has run anything (tests/torchrun.py)."""
 
 
 class RankError(Exception):
@@ -45,13 +48,10 @@ def run_ranks(
     Args:
         init: have the ranks in a process group before the function is called.
     """
-    for start in range(STARTS):
-        try:
+    for _ in range(2):
+        with contextlib.suppress(NotMetError):
             return _run_once(world_size, function, args, init)
-        except RankError as error:
-            if start + 1 == STARTS or not any(NOT_MET in text for text in error.errors.values()):
-                raise
-    raise AssertionError("unreachable")
+    return _run_once(world_size, function, args, init)
 
 
 def _run_once(
@@ -70,18 +70,21 @@ def _run_once(
             processes.append(process)
             pipes.append(ours)
         results: list[Any] = [None] * world_size
-        errors = {}
+        errors, not_met = {}, False
         for rank, pipe in enumerate(pipes):
             try:
-                fine, value = pipe.recv()
+                said, value = pipe.recv()
             except EOFError:
-                fine, value = False, "ended without an answer"
-            if fine:
+                said, value = "raised", "ended without an answer"
+            if said == "returned":
                 results[rank] = value
             else:
                 errors[rank] = value
+                not_met = not_met or said == "not met"
         for process in processes:
             process.join()
+    if not_met:
+        raise NotMetError(errors)
     if errors:
         raise RankError(errors)
     return results
@@ -100,19 +103,24 @@ def _main(
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    os.environ.update(GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1")
+    # With the barrier, none goes on where one has not met the others.
+    os.environ.update(GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1", TORCH_DIST_INIT_BARRIER="1")
     try:
         if meeting_point is not None:
-            dist.init_process_group(
-                "gloo",
-                init_method=f"file://{meeting_point}",
-                rank=rank,
-                world_size=world_size,
-                timeout=timedelta(seconds=150),
-            )
-        pipe.send((True, function(rank, *args)))
+            try:
+                dist.init_process_group(
+                    "gloo",
+                    init_method=f"file://{meeting_point}",
+                    rank=rank,
+                    world_size=world_size,
+                    timeout=timedelta(seconds=50),
+                )
+            except RuntimeError as error:
+                pipe.send(("not met", str(error)))
+                return
+        pipe.send(("returned", function(rank, *args)))
     except BaseException as error:
-        pipe.send((False, "".join(traceback.format_exception_only(error)) + str(error)))
+        pipe.send(("raised", "".join(traceback.format_exception_only(error)) + str(error)))
     finally:
         pipe.close()
         if dist.is_initialized():

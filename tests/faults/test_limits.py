@@ -157,10 +157,10 @@ def test_a_cap_that_moves_is_followed_and_no_read_fails(
         assert stats["by_status"]["206"] == 60 * 50
         assert headrace.metrics().throttled_total - before == stats["throttled"]
         shares.append(stats["throttled"] / (60 * 50))
-        if 0 < shares[-1] <= 0.15:
+        if sum(0 < share <= 0.15 for share in shares) == 2:
             break
     else:
-        pytest.fail(f"in each of five trials, too many were refused, or none: {shares}")
+        pytest.fail(f"in four of five trials, too many were refused, or none: {shares}")
 
 
 def stop_after(server: FaultServer, burst: int, *places: tuple[str, str]) -> None:

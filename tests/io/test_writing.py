@@ -527,13 +527,14 @@ def test_ctrl_c_is_answered_and_gives_up(
                 {call}
             except KeyboardInterrupt:
                 times[-1] = time.monotonic() - times[-1]
+            else:
+                raise AssertionError("there was an answer")
             thread.join()
             control("faults", {{"rules": []}})
             file.abort()
             wait_for(lambda: control("stats")["in_flight"] == 0)
-            # Three of twenty: the bound is the product's, a bad moment of the machine is not.
-            assert len(times) == attempt + 1
-            if sum(time_s <= 0.2 for time_s in times) == 3:
+            # Four in a row: the bound is the product's, a bad moment of the machine is not.
+            if len(times) >= 4 and max(times[-4:]) <= 0.2:
                 break
         else:
             raise AssertionError(times)

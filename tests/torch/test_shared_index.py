@@ -22,28 +22,34 @@ from headrace.torch import IterableDataset, Loader, MapDataset, shared_index
 
 WORLD = int(sys.argv[2])
 
-NOT_MET = 75
-os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+NOT_MET_STATUS = 75
+# With the barrier, none goes on where one has not met the others.
+os.environ.update(GLOO_SOCKET_IFNAME="lo", TORCH_DIST_INIT_BARRIER="1")
 
 def each_rank(work):
-    for _ in range(8):
+    for _ in range(3):
         with tempfile.TemporaryDirectory() as folder:
             def run(rank):
                 torch.set_num_threads(1)
+                stderr = os.dup(2)
+                os.dup2(os.open(f"{folder}/said", os.O_WRONLY | os.O_CREAT), 2)
                 try:
                     dist.init_process_group(
                         "gloo", init_method=f"file://{folder}/meeting", rank=rank,
-                        world_size=WORLD, timeout=datetime.timedelta(seconds=60),
+                        world_size=WORLD, timeout=datetime.timedelta(seconds=50),
                     )
-                except RuntimeError:
-                    os._exit(NOT_MET)
+                except RuntimeError as error:
+                    print(error, flush=True)
+                    os._exit(NOT_MET_STATUS)
+                finally:
+                    os.dup2(stderr, 2)
                 work(rank)
                 dist.barrier()
                 dist.destroy_process_group()
 
             pids = [fork(lambda rank=rank: run(rank)) for rank in range(WORLD)]
-            codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        if NOT_MET not in codes:
+            codes = [reap(pid, others=(NOT_MET_STATUS,)) for pid in pids]
+        if NOT_MET_STATUS not in codes:
             break
     assert codes == [0] * WORLD, codes
 

@@ -106,7 +106,7 @@ TEST_F(HedgedReadTest, AnAnswerThatComesTooLateIsReadToItsEndAndItsConnectionSer
   // On a busy machine the hedge may be as late as the first, or not be paid for: once it wins.
   bool won = false;
   for (int round = 0; round < 10 && !won; ++round) {
-    server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"delay_ms":400}}])");
+    server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"delay_ms":2000}}])");
     const EngineMetrics before = engine_.metrics();
     EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(kSize)));
     const EngineMetrics read = engine_.metrics();
@@ -185,9 +185,11 @@ TEST_F(HedgedReadTest, TheRestOfABodyThatIsFarSlowerThanOthersComesOverAnotherCo
       return range != each.headers.end() &&
              range->second == cat("bytes=", kFirstPart, "-", kSize - 1);
     });
-    was_replaced = rest != sent.end();  // the rest alone: nothing comes twice
+    was_replaced = rest != sent.end() && sent.size() == 2;  // the rest alone: nothing comes twice
     if (!was_replaced) {
-      EXPECT_GT(engine_.metrics().hedges_won_total, before.hedges_won_total);
+      const EngineMetrics after = engine_.metrics();
+      EXPECT_GT(after.hedges_total + after.bodies_replaced_total,
+                before.hedges_total + before.bodies_replaced_total);
       continue;
     }
     EXPECT_GE(engine_.metrics().bodies_replaced_total, 1u);
@@ -264,7 +266,8 @@ TEST_F(HedgedReadTest, ACancelledReadWithAHedgeReturnsItsMemory) {
   const std::vector<ReadTarget> targets{listed(info)};
   const std::shared_ptr<ReadBatch> batch = batch_of(targets);
   store_->read(batch);
-  learn_until(usual, [&] { return server_.stat("/in_flight") >= 2; });
+  learn_until(usual, [&] { return requests_of("o").size() >= 2; });
+  EXPECT_GE(engine_.metrics().hedges_total, 1u);
   batch->cancel();
   wait_for(*batch);
   EXPECT_EQ(batch->slot(0).error->code(), Code::kCancelled);

@@ -289,9 +289,6 @@ TEST_F(ThrottledRootTest, NoMoreRequestsBeginThanThereArePlaces) {
 }
 
 TEST_F(ThrottledRootTest, StoresThatComeAndGoShareThePace) {
-  put_both(100);
-  server_.post("limit", R"({"prefixes":[{"bucket":"bucket","prefix":"hot/",)"
-                        R"("requests_per_s":200,"burst":5}]})");
   const auto refusals = [this](std::string root) {
     const uint64_t before = server_.stat("/throttled");
     const std::shared_ptr<ReadBatch> batch = read_all(*open_root(std::move(root)), 100);
@@ -299,16 +296,21 @@ TEST_F(ThrottledRootTest, StoresThatComeAndGoShareThePace) {
     EXPECT_EQ(count_good(*batch), 100u);
     return server_.stat("/throttled") - before;
   };
-  // The first finds out about the cap. On a busy machine it may not be fast enough to meet it, or
-  // a pause make a burst of the others: what is shared shows within five stores.
-  uint64_t first = 0, least = 0;
-  for (int trial = 0; trial < 5 && (first < 40 || least > first / 4); ++trial) {
-    const uint64_t found = refusals(trial % 2 == 0 ? "hot" : "hot/");
-    least = trial == 0 ? found : std::min(least, found);
-    first = std::max(first, found);
+  // On a busy machine the first may not be fast enough to meet the cap, or a pause make a burst of
+  // what the second sends: then with another root, of which nothing is known.
+  bool shared = false;
+  std::string seen;
+  for (int trial = 0; trial < 5 && !shared; ++trial) {
+    const std::string root = cat("hot", trial);
+    for (int i = 0; i < 100; ++i) server_.put(cat(root, "/", i), some_bytes(1'000));
+    server_.post("limit", cat(R"({"prefixes":[{"bucket":"bucket","prefix":")", root,
+                              R"(/","requests_per_s":200,"burst":5}]})"));
+    const uint64_t first = refusals(root);  // who finds out about the cap
+    const uint64_t second = refusals(root + "/");
+    shared = first >= 40 && second <= first / 4;
+    seen += cat(" ", first, " then ", second);
   }
-  EXPECT_GE(first, 40u);
-  EXPECT_LE(least, first / 4);
+  EXPECT_TRUE(shared) << "refusals:" << seen;
 }
 
 TEST_F(ThrottledRootTest, AllIsReadInTheEndWhateverTheKind) {
