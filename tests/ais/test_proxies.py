@@ -271,8 +271,10 @@ def filled(cluster: AistoreCluster, direct: bool) -> headrace.Store:
     for name in NAMES:
         store.write(name, name.encode())
     everything_works(store)
+    before = headrace.metrics().retries_total
     cluster.hand_over(SECOND)
     everything_works(store)
+    assert headrace.metrics().retries_total == before
     return store
 
 

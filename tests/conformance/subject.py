@@ -9,6 +9,13 @@ from typing import Any, Literal
 import headrace
 
 
+def but_for_time(info: headrace.ObjectInfo) -> list[object]:
+    """Everything that is public, but `updated`."""
+    fields = [name for name in dir(info) if not name.startswith("_") and name != "updated"]
+    assert "content_type" in fields
+    return [getattr(info, name) for name in fields]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
     """What a store can do. The suite asserts both answers; nothing is skipped."""

@@ -11,14 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 import headrace
-from tests.conformance.subject import Subject
-
-
-def but_for_time(info: headrace.ObjectInfo) -> list[object]:
-    """Everything that is public, but `updated`."""
-    fields = [name for name in dir(info) if not name.startswith("_") and name != "updated"]
-    assert "content_type" in fields
-    return [getattr(info, name) for name in fields]
+from tests.conformance.subject import Subject, but_for_time
 
 
 def test_what_is_written_is_there(subject: Subject, store: headrace.Store) -> None:
