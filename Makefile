@@ -52,7 +52,10 @@ docs: venv  ## the documentation as a site in build/docs; every public name must
 
 # ---- tests
 
-test: prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
+new-run:
+	@rm -f build/reports/unsteady-*.json  # a run may have three unsteady tests (tools/unsteady.py)
+
+test: new-run prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
 
 quick: build servers  ## four minutes: the C++ tests and the Python tests of what everything else stands on
 	@$(STAGE) cpp-tests tools/ctest.sh release

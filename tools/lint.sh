@@ -28,6 +28,7 @@ if tools/sources.sh '*.h' '*.cc' | grep -v '^src/headrace/base/random.h$' | xarg
   echo "std::random_device needs glibc 2.36: call random_number() of headrace/base/random.h" >&2
   status=1
 fi
+.venv/bin/python tools/unsteady.py check || status=1
 for fuzzer in $(tools/sources.sh 'fuzz/fuzz_*.cc'); do
   name=$(basename "$fuzzer" .cc)
   if [[ ! -d fuzz/corpus/${name#fuzz_} ]]; then

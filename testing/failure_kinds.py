@@ -1,0 +1,93 @@
+"""What kind of failure a Python test had: `tools/unsteady.py` runs only some of them again.
+
+The root's `conftest.py` loads these hooks. Each failed test gets two properties in the JUnit
+report: `nodeid`, and `kind`, which is `assertion` or the reason why the failure counts at once. A
+test without them has ended its process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+import pytest
+
+ASSERTION = "assertion"
+
+# What a child interpreter, a sanitizer or faulthandler leaves in the output of a test.
+_CRASH = re.compile(
+    r"AddressSanitizer|ThreadSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|: runtime error: "
+    r"|Fatal Python error|Segmentation fault|core dumped|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b"
+    r"|where -\d+ = .*(?:returncode|exitcode|code)\b|\bcode -\d+\b"
+)
+_HANG = re.compile(r"from pytest-timeout|no end within \d|TimeoutExpired")
+_WRONG_BYTES = re.compile(r"CorruptDataError|\bkCorrupt\b")
+# Assertions about content, by what their statements call or compare.
+_ABOUT_CONTENT = re.compile(
+    r"torch\.equal|array_equal|assert_close|allclose|\bcmp\b|crc|checksum|digest|md5|sha256"
+    r"|tobytes|read_bytes|\.read\(|\.bytes\(|\bcontents?\b"
+)
+
+_content_was_compared = pytest.StashKey[bool]()
+
+
+def kind_of(
+    error: BaseException, told: str, statement: str, *, of_content: bool, searched: bool
+) -> str:
+    """Return `ASSERTION`, or why the failure must not run again.
+
+    Args:
+        error: what ended the test.
+        told: all that the report says, with what the test printed.
+        statement: the one that failed.
+        of_content: bytes, tensors or arrays were compared and differed.
+        searched: hypothesis found the example.
+    """
+    if _CRASH.search(told):
+        return "crash"
+    if _HANG.search(told):
+        return "hang"
+    if of_content or _WRONG_BYTES.search(told) or _ABOUT_CONTENT.search(statement):
+        return "wrong bytes"
+    if searched:
+        return "hypothesis"
+    if isinstance(error, (AssertionError, pytest.fail.Exception)):
+        return ASSERTION
+    return f"exception {type(error).__name__}"
+
+
+def _is_content(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_content, value))
+    if isinstance(value, dict):
+        return any(map(_is_content, value.values()))
+    return isinstance(value, (bytes, bytearray, memoryview)) or (
+        type(value).__name__ in ("Tensor", "Parameter", "ndarray", "Sample")
+    )
+
+
+def pytest_assertrepr_compare(config: pytest.Config, left: object, right: object) -> None:
+    """See what an assertion that fails has compared."""
+    if _is_content(left) or _is_content(right):
+        config.stash[_content_was_compared] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the kind of a failure into the report."""
+    report = yield
+    of_content = item.config.stash.get(_content_was_compared, False)
+    item.config.stash[_content_was_compared] = False
+    if report.failed and call.excinfo is not None:
+        told = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
+        kind = kind_of(
+            call.excinfo.value,
+            told,
+            str(call.excinfo.traceback[-1].statement),
+            of_content=of_content,
+            searched=item.get_closest_marker("hypothesis") is not None,
+        )
+        item.user_properties += [("nodeid", item.nodeid), ("kind", kind)]
+    return report
