@@ -88,6 +88,17 @@ class CachedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no t
         place: int = super().seek(loc, whence)
         return place
 
+    def readline(self, size: int | None = -1) -> bytes:
+        """Return the next line, of at most `size` bytes; fsspec's class takes no size."""
+        begin = self.tell()
+        line: bytes = super().readline()
+        if size is None or not 0 <= size < len(line):
+            return line
+        self.seek(begin + size)
+        return line[:size]
+
+    readlines = io.IOBase.readlines  # with a hint
+
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._store.read(self._object, begin=start, end=min(end, self.size)).bytes()
 
