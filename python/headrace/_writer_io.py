@@ -8,7 +8,6 @@ import io
 import logging
 import operator
 import os
-import sys
 import threading
 import warnings
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError, InvalidArgumentError
+from headrace._handled import Handled
 from headrace._leftovers import Writer, patience_s_after, tell_left_behind
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._epoch = _engine.fork_epoch()
         self._lock = threading.RLock()
         self._writer = writer
-        self._handled = _handled_now()
+        self._handled = Handled()
         self._is_dropped = False
         self._ended = False
 
@@ -168,6 +168,7 @@ class ObjectWriterIO(io.BufferedIOBase):
 
         Raises:
             HeadraceError: a part could not be sent; so will every later call.
+            io.UnsupportedOperation: a `seek` or `truncate` was refused before.
             InvalidArgumentError: the file was opened before a fork, in the parent process.
             ValueError: the file is closed.
         """
@@ -212,17 +213,12 @@ class ObjectWriterIO(io.BufferedIOBase):
             self._drop()
             return
         self._check_process()
-        error = self._error_since()
+        error = self._handled.newer()
         if error is None:
             self._finish()
-            return
-        _log.warning(
-            "%s: given up: it was closed while %s was handled; to write a file from an except, "
-            "open it there or use `with`",
-            self.name,
-            type(error).__name__,
-        )
-        self._give_up_after(error)
+        else:
+            self._handled.tell(self.name, error)
+            self._give_up_after(error)
 
     def _finish(self) -> None:
         """End it by a `close` of which nothing says that the object is not whole."""
@@ -273,12 +269,12 @@ class ObjectWriterIO(io.BufferedIOBase):
             return
         super().close()  # calls flush(), which must not find it closed yet
         self._ended = True
-        self._handled = ()  # their frames may hold this file
+        self._handled.forget()
         tell_left_behind(self._writer, self.name, is_saved=False)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()
-        self._handled = _handled_now()
+        self._handled = Handled()
         return self
 
     def __exit__(
@@ -302,19 +298,6 @@ class ObjectWriterIO(io.BufferedIOBase):
         if (type(error), str(error)) != (type(failure), str(failure)):
             raise copy.copy(failure) from error
 
-    def _error_since(self) -> BaseException | None:
-        """Return the exception that is handled and was not when the file was opened, if any.
-
-        One that was is told by its traceback, too: it grows where an exception is raised again.
-        """
-        error = sys.exception()
-        if error is None:
-            return None
-        before = any(
-            error is each and error.__traceback__ is trace for each, trace in self._handled
-        )
-        return None if before else error
-
     def __del__(self) -> None:
         # Not what io's own classes do: they close.
         if not getattr(self, "_ended", True):
@@ -331,7 +314,7 @@ class ObjectWriterIO(io.BufferedIOBase):
             super().close()
             self._ended = True
             return
-        told = f"{self.name}: given up: it was dropped without close()"
+        told = f"unclosed {self!r}: what was written is given up"
         _log.warning("%s", told)
         try:
             warnings.warn(told, ResourceWarning, source=self, stacklevel=3)
@@ -354,13 +337,3 @@ class ObjectWriterIO(io.BufferedIOBase):
             raise InvalidArgumentError(
                 f"{self._writer.url} was opened before a fork: only the parent process can write it"
             )
-
-
-def _handled_now() -> tuple[tuple[BaseException, TracebackType | None], ...]:
-    """Return the exceptions that are being handled, each with its traceback, innermost first."""
-    found: list[tuple[BaseException, TracebackType | None]] = []
-    error = sys.exception()
-    while error is not None and all(error is not each for each, _ in found):
-        found.append((error, error.__traceback__))
-        error = error.__context__  # raised while that one was handled
-    return tuple(found)

@@ -19,6 +19,7 @@ from typing import Any
 import fsspec
 import numpy
 import pyarrow.fs
+import pyarrow.parquet
 import pytest
 
 import headrace
@@ -88,11 +89,11 @@ WAYS = {
         lambda at: io.TextIOWrapper(headrace.open(at.path, "wb")), is_text=True, is_own=False
     ),
     "headrace.open, a buffer over it": Way(
-        lambda at: io.BufferedWriter(headrace.open(at.path, "wb")),  # type: ignore[arg-type]
+        lambda at: io.BufferedWriter(headrace.open(at.path, "wb")),
         is_own=False,
     ),
     "headrace.open, text over a buffer": Way(
-        lambda at: io.TextIOWrapper(io.BufferedWriter(headrace.open(at.path, "wb"))),  # type: ignore[arg-type]
+        lambda at: io.TextIOWrapper(io.BufferedWriter(headrace.open(at.path, "wb"))),
         is_text=True,
         is_own=False,
     ),
@@ -600,6 +601,14 @@ def test_a_close_by_another_thread_than_the_exceptions_makes_a_file_visible(
         thread.start()
         thread.join()
     assert Target(tmp_path).found() == b"half"
+
+
+def test_a_close_by_a_library_whose_object_is_dropped_makes_a_file_visible(tmp_path: Path) -> None:
+    columns = pyarrow.schema([("x", pyarrow.int64())])
+    writer = pyarrow.parquet.ParquetWriter(Target(tmp_path).path, columns, filesystem=_fs())
+    writer.write_table(pyarrow.table({"x": [1, 2]}))
+    del writer
+    assert Target(tmp_path).found() is not None
 
 
 def test_what_a_text_layer_of_pythons_refuses_by_itself_is_not_seen(tmp_path: Path) -> None:

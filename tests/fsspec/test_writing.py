@@ -124,7 +124,7 @@ def test_a_file_closed_by_hand_in_a_handler_that_did_not_open_it_leaves_nothing(
         file.close()
     assert file.closed
     assert not place.fs.exists(place.at("a"))
-    assert "given up: it was closed while MishapError was handled" in caplog.text
+    assert "given up, since it was closed while MishapError was being handled" in caplog.text
 
 
 class Reporter:

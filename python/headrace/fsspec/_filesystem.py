@@ -720,8 +720,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """Open an object as a file.
 
         A file that is written becomes visible by ``close``, whole and verified, or not at all: if
-        an exception leaves the ``with``, nothing does, also if ``fsspec.open`` or another library
-        closes the file then. With mode ``"a"`` the object is written anew, with what it has in
+        an exception is on its way, nothing does, also if ``fsspec.open`` or another library closes
+        the file then; `headrace.ObjectWriterIO` has all cases. With mode ``"a"`` the object is written anew, with what it has in
         front; if somebody changes it meanwhile, ``close`` raises an error.
 
         Args:
