@@ -204,6 +204,25 @@ def test_compressed_files_are_whole(
     assert gzip.decompress(place.fs.cat_file(place.at("c.gz"))) == b"text"
 
 
+def test_compressed_members_are_appended(place: Place) -> None:
+    for data in (b"one", b"two"):
+        with place.fs.open(place.at("a"), "ab", compression="gzip") as file:
+            file.write(data)
+    assert gzip.decompress(place.fs.cat_file(place.at("a"))) == b"onetwo"
+
+
+def test_fsspecs_compressions_do_for_other_files_what_they_did(tmp_path: Path) -> None:
+    headrace.fsspec.FolderFileSystem().open(str(tmp_path / "a"), "wb").close()
+    held = dict(fsspec.compression.compr)
+    headrace.fsspec.FolderFileSystem().open(str(tmp_path / "a"), "wb").close()
+    assert held == fsspec.compression.compr  # laid over once
+    for name in ("gzip", "bz2", "xz", "zip"):
+        with fsspec.open(f"file://{tmp_path}/b", "w", compression=name) as file:
+            file.write("text")
+        with fsspec.open(f"headrace+file://{tmp_path}/b", "r", compression=name) as file:
+            assert file.read() == "text"
+
+
 @pytest.mark.parametrize(
     ("mode", "compression"), [("wb", None), ("w", None), ("wb", "gzip"), ("w", "gzip")]
 )
