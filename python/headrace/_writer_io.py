@@ -30,18 +30,20 @@ _log = logging.getLogger("headrace")
 class ObjectWriterIO(io.BufferedIOBase):
     """An object that is being written, as a binary file.
 
-    What is written goes on its way in parts while more comes. A `close` that raises nothing has
-    made the object visible, whole and verified. In every other case nothing becomes visible, and
-    the object before stays:
+    What is written goes on its way in parts while more comes. `close`, or the end of a ``with``,
+    makes the object visible, whole and verified. Nothing becomes visible, and the object before
+    stays, if:
 
-    - An exception leaves the ``with``.
-    - `close` is called while an exception is handled that was not being handled when the file was
-      opened, as in a ``finally`` or an ``except``, by whatever layer. The log says so. To write a
-      file from an ``except``, open it there, or use ``with``.
-    - A call failed, or the file refused what Python's own would have done (`seek`, `truncate`).
-      Every later call raises that first error, whatever a library made of it in between.
-    - The file, or an ``io`` layer over it, is dropped without `close`, with a `ResourceWarning` and
+    - an exception leaves the ``with``;
+    - `close` is called, by whatever layer, while an exception is being handled that was not when
+      the file was opened, as in a ``finally`` or an ``except``; the log says so. To write a file
+      from an ``except``, open it there, or use ``with``;
+    - a call failed, or the file refused what Python's own would have done (`seek`, `truncate`).
+      Every later call, also `close`, raises that first error, whatever a library made of it;
+    - the file, or an ``io`` layer over it, is dropped without `close`, with a `ResourceWarning` and
       a line in the log.
+
+    Then `info` stays None.
 
     Threads may share it; their writes come one after the other.
 

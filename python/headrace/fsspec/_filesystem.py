@@ -721,8 +721,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
 
         A file that is written becomes visible by ``close``, whole and verified, or not at all: if
         an exception is on its way, nothing does, also if ``fsspec.open`` or another library closes
-        the file then; `headrace.ObjectWriterIO` has all cases. With mode ``"a"`` the object is written anew, with what it has in
-        front; if somebody changes it meanwhile, ``close`` raises an error.
+        the file then; `headrace.ObjectWriterIO` has all cases. With mode ``"a"`` the object is
+        written anew, with what it has in front; if somebody changes it meanwhile, ``close`` raises
+        an error.
 
         Args:
             mode: ``"r"``, ``"w"``, ``"x"`` or ``"a"``, for bytes with ``"b"`` behind it.
