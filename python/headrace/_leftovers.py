@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Protocol
 
-from headrace._engine import ObjectWriter
+from headrace._engine import ObjectInfo, ObjectWriter
 
-__all__ = ["give_up", "patience_s_after", "tell_left_behind"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Writer", "give_up", "patience_s_after", "tell_left_behind"]
 
 _log = logging.getLogger("headrace")
+
+
+class Writer(Protocol):
+    """What a file needs of an `ObjectWriter`."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def left_behind(self) -> str | None: ...
+    def write(self, data: Buffer) -> int: ...
+    def close(self) -> ObjectInfo: ...
+    def abort(self, *, patience_s: float = 5.0) -> None: ...
 
 
 def patience_s_after(error: BaseException) -> float:
@@ -21,7 +39,7 @@ def give_up(writer: ObjectWriter, error: BaseException) -> None:
     writer.abort(patience_s=patience_s_after(error))
 
 
-def tell_left_behind(writer: ObjectWriter, url: str, *, is_saved: bool) -> None:
+def tell_left_behind(writer: Writer, url: str, *, is_saved: bool) -> None:
     """Log what temporary objects a writer that is done could not remove, if any.
 
     Not as a warning, which ``python -W error`` would make an error: the object itself is as its

@@ -57,8 +57,10 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
 ) -> ObjectReaderIO | ObjectWriterIO:
     """Open an object as a binary file: ``gs://bucket/name``, ``file:///path`` or a path.
 
-    To read text, wrap it: ``io.TextIOWrapper(headrace.open(url))``. To write text, encode it: a
-    wrapper closes what it wraps after an exception, too, and so makes visible what came until then.
+    For text, wrap it: ``io.TextIOWrapper(headrace.open(url))``.
+
+    A file that is written becomes visible by a `close` without an error, whole and verified; in
+    every other case nothing does, and the object before stays. `ObjectWriterIO` has the cases.
 
     Examples:
         >>> with headrace.open("gs://bucket/a.txt", "wb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import io
 import operator
 import os
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace._store import Store
 
-__all__ = ["ObjectReaderIO"]
+__all__ = ["ObjectReaderIO", "place_of"]
 
 # What is read along with a few bytes, at a random place, and at the ends of the object, where
 # formats keep their directories.
@@ -240,20 +241,12 @@ class ObjectReaderIO(io.BufferedIOBase):
         """Go to another place; it may lie behind the end. Nothing is fetched by that.
 
         Raises:
-            ValueError: the place is before the beginning, or the file is closed.
+            OSError: the place is before the beginning.
+            ValueError: `whence` is none of the three, or the file is closed.
         """
         with self._used():
-            offset = operator.index(offset)
-            if whence == os.SEEK_CUR:
-                offset += self._position
-            elif whence == os.SEEK_END:
-                offset += self._info.size_bytes
-            elif whence != os.SEEK_SET:
-                raise ValueError(f"whence is {whence!r}; it must be 0, 1 or 2")
-            if offset < 0:
-                raise ValueError(f"{self._url}: cannot seek to {offset}, before the beginning")
-            self._position = offset
-            return offset
+            self._position = place_of(self, offset, whence, self._info.size_bytes)
+            return self._position
 
     # ---- reading
 
@@ -266,7 +259,7 @@ class ObjectReaderIO(io.BufferedIOBase):
             HeadraceError: the bytes could not be fetched.
             ValueError: the file is closed.
         """
-        with self._used(), memoryview(buffer) as whole, whole.cast("B") as view:
+        with self._used(), _bytes_of(buffer) as view:
             size_bytes = min(len(view), max(0, self._info.size_bytes - self._position))
             with view[:size_bytes] as into:
                 self._fill(into)
@@ -291,11 +284,14 @@ class ObjectReaderIO(io.BufferedIOBase):
             PreconditionFailedError: the object is no longer the one that was opened.
             CorruptDataError: this would be the last of the object, and its CRC does not match.
             HeadraceError: the bytes could not be fetched.
-            ValueError: the file is closed.
+            ValueError: the file is closed, or `size` is less than -1.
         """
+        size = -1 if size is None else operator.index(size)
         with self._used():
+            if size < -1:
+                raise ValueError(f"size is {size}; it must be -1, for all, or not negative")
             left = max(0, self._info.size_bytes - self._position)
-            size = left if size is None or size < 0 else min(size, left)
+            size = left if size < 0 else min(size, left)
             fetch = self._fetch_at(self._position)
             if fetch is not None and self._position + size <= fetch.end:
                 # The common case of small reads.
@@ -586,6 +582,35 @@ class ObjectReaderIO(io.BufferedIOBase):
             self._settle(fetch)
             self._fetches.remove(fetch)
             fetch.cancel()
+
+
+def place_of(file: Any, offset: int, whence: int, size_bytes: int) -> int:
+    """Return the place to which `seek` is to go in a file of so many bytes.
+
+    Raises:
+        OSError: it is before the beginning; as Python's own files have it.
+        ValueError: `whence` is not 0, 1 or 2.
+    """
+    place = operator.index(offset)
+    if whence == os.SEEK_CUR:
+        place += file.tell()
+    elif whence == os.SEEK_END:
+        place += size_bytes
+    elif whence != os.SEEK_SET:
+        raise ValueError(f"whence is {whence!r}; it must be 0, 1 or 2")
+    if place < 0:
+        raise OSError(errno.EINVAL, f"cannot seek to {place}, before the beginning of {file!r}")
+    return place
+
+
+@contextmanager
+def _bytes_of(buffer: Buffer) -> Iterator[memoryview]:
+    with memoryview(buffer) as whole:
+        if whole.readonly:
+            raise TypeError(f"a {type(buffer).__name__} cannot be written to")
+        # A view of no bytes cannot be cast if its shape has a zero.
+        with whole.cast("B") if whole.nbytes else memoryview(bytearray()) as view:
+            yield view
 
 
 def _wrong_generation(url: str, found: str, wanted: str) -> PreconditionFailedError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import logging
+import operator
 import os
 import threading
 import warnings
@@ -12,23 +14,36 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
-from headrace._engine import ObjectInfo, ObjectWriter
+from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError, InvalidArgumentError
-from headrace._leftovers import patience_s_after, tell_left_behind
+from headrace._handled import Handled
+from headrace._leftovers import Writer, patience_s_after, tell_left_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["ObjectWriterIO"]
 
+_log = logging.getLogger("headrace")
+
 
 class ObjectWriterIO(io.BufferedIOBase):
     """An object that is being written, as a binary file.
 
-    What is written goes on its way in parts while more comes. `close` makes the object visible,
-    whole and verified, or not at all; so does leaving ``with``, unless by an exception, which
-    aborts. The first error is the one that every later call raises, whatever a library made of it
-    in between. A file that is dropped without `close` is aborted, with a `ResourceWarning`.
+    What is written goes on its way in parts while more comes. `close`, or the end of a ``with``,
+    makes the object visible, whole and verified. Nothing becomes visible, and the object before
+    stays, if:
+
+    - an exception leaves the ``with``;
+    - `close` is called, by whatever layer, while an exception is being handled that was not when
+      the file was opened, as in a ``finally`` or an ``except``; the log says so. To write a file
+      from an ``except``, open it there, or use ``with``;
+    - a call failed, or the file refused what Python's own would have done (`seek`, `truncate`).
+      Every later call, also `close`, raises that first error, whatever a library made of it;
+    - the file, or an ``io`` layer over it, is dropped without `close`, with a `ResourceWarning` and
+      a line in the log.
+
+    Then `info` stays None.
 
     Threads may share it; their writes come one after the other.
 
@@ -39,7 +54,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         5
     """
 
-    def __init__(self, writer: ObjectWriter) -> None:
+    def __init__(self, writer: Writer) -> None:
         """Make a file of what `Store.open_writer` has returned, and take it over."""
         # A copy, without the traceback: its frames hold what holds this file, and a cycle through a
         # library's writer in between, torch's for one, cannot be collected.
@@ -48,6 +63,8 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._epoch = _engine.fork_epoch()
         self._lock = threading.RLock()
         self._writer = writer
+        self._handled = Handled()
+        self._is_dropped = False
         self._ended = False
 
     # ---- what it is
@@ -103,17 +120,48 @@ class ObjectWriterIO(io.BufferedIOBase):
         self._check_open()
         return self._writer.size_bytes
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:  # noqa: ARG002
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Refuse it: what was written may have been sent.
+
+        A refusal to go to another place is the end of the file: `close` raises it again. One to
+        stay is not: libraries find out by it whether they can seek.
 
         Raises:
             io.UnsupportedOperation: always.
+            HeadraceError: a call failed before.
+            ValueError: the file is closed.
         """
         self._check_open()
-        raise io.UnsupportedOperation(
-            f"{self.name} is written from its beginning to its end: one cannot seek in it; "
-            "write to a local file or to io.BytesIO first"
-        )
+        offset, here = operator.index(offset), self._writer.size_bytes
+        is_here = offset == {os.SEEK_SET: here, os.SEEK_CUR: 0, os.SEEK_END: 0}.get(whence)
+        raise self._refusal("one cannot seek in it", is_harmless=is_here)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Return the place, if `size` is that or None; else refuse it, as `seek` does.
+
+        Raises:
+            io.UnsupportedOperation: it is to have another size.
+            HeadraceError: a call failed before.
+            ValueError: the file is closed.
+        """
+        self._check_open()
+        here = self._writer.size_bytes
+        if size is None or operator.index(size) == here:
+            return here
+        raise self._refusal("it cannot get another size")
+
+    def _refusal(self, what: str, *, is_harmless: bool = False) -> BaseException:
+        """Return the error of a call that is refused; unless that is harmless, keep it."""
+        with self._lock:
+            if self._failure is not None:
+                return copy.copy(self._failure)
+            error = io.UnsupportedOperation(
+                f"{self.name} is written from its beginning to its end: {what}; "
+                "write to a local file or to io.BytesIO first"
+            )
+            if not is_harmless:
+                self._failure = copy.copy(error)
+            return error
 
     # ---- writing
 
@@ -122,10 +170,14 @@ class ObjectWriterIO(io.BufferedIOBase):
 
         Raises:
             HeadraceError: a part could not be sent; so will every later call.
+            io.UnsupportedOperation: a `seek` or `truncate` was refused before.
             InvalidArgumentError: the file was opened before a fork, in the parent process.
             ValueError: the file is closed.
         """
         self._check_open()
+        if self._is_dropped:  # by a layer, which still has some bytes
+            with memoryview(data) as view:
+                return view.nbytes
         self._check_process()
         with self._lock:
             if self._failure is not None:
@@ -150,12 +202,32 @@ class ObjectWriterIO(io.BufferedIOBase):
     def close(self) -> None:
         """Wait until everything is durable and verified, and make the object visible.
 
+        While an exception is handled that was not when the file was opened, give it up instead.
+
         Raises:
             HeadraceError: the first error; then nothing of it is visible.
             PreconditionFailedError: something else is there than ``if_generation`` says.
+            io.UnsupportedOperation: a `seek` or `truncate` was refused; nothing of it is visible.
         """
         if self.closed:
             return
+        if self._is_dropped:
+            self._drop()
+            return
+        self._check_process()
+        error = self._handled.newer()
+        if error is None:
+            self._finish()
+        else:
+            self._handled.tell(self.name, error)
+            self._give_up_after(error)
+
+    def _finish(self) -> None:
+        """End it by a `close` of which nothing says that the object is not whole."""
+        self._publish()
+
+    def _publish(self) -> None:
+        """Make the object visible, or raise the first error."""
         self._check_process()
         with self._lock:
             if self._ended:
@@ -165,10 +237,8 @@ class ObjectWriterIO(io.BufferedIOBase):
                     self._writer.abort()
                     raise copy.copy(self._failure)
                 self._info = self._writer.close()
-            except BaseException:
+            finally:
                 self._end()
-                raise
-            self._end()
 
     def abort(self, *, patience_s: float = 5.0) -> None:
         """End it without an object: nothing of what was written becomes visible.
@@ -201,10 +271,12 @@ class ObjectWriterIO(io.BufferedIOBase):
             return
         super().close()  # calls flush(), which must not find it closed yet
         self._ended = True
+        self._handled.forget()
         tell_left_behind(self._writer, self.name, is_saved=False)
 
     def __enter__(self) -> ObjectWriterIO:
         self._check_open()
+        self._handled = Handled()
         return self
 
     def __exit__(
@@ -213,9 +285,13 @@ class ObjectWriterIO(io.BufferedIOBase):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.close()
-            return
+        if error is not None:
+            self._give_up_after(error)
+        elif not self.closed:
+            self._finish()
+
+    def _give_up_after(self, error: BaseException) -> None:
+        """End it because of an exception on its way; raise the first error, if that is another."""
         self.abort(patience_s=patience_s_after(error))
         # torch.save calls write() once more after an error, and raises another one of its own.
         failure = self._failure
@@ -226,16 +302,27 @@ class ObjectWriterIO(io.BufferedIOBase):
 
     def __del__(self) -> None:
         # Not what io's own classes do: they close.
-        if getattr(self, "_ended", True) or self._epoch != _engine.fork_epoch():
+        if not getattr(self, "_ended", True):
+            self._drop()
+
+    def _dealloc_warn(self, source: object) -> None:  # noqa: ARG002 - CPython's
+        # So CPython's io tells what lies below a text or buffer layer that the layer was dropped:
+        # it is about to write what it still has, and to close.
+        self._is_dropped = True
+
+    def _drop(self) -> None:
+        """Give it up, since nobody has closed it."""
+        if self._epoch != _engine.fork_epoch():  # it is the parent's
+            super().close()
+            self._ended = True
             return
-        warnings.warn(
-            f"unclosed {self!r}: what was written is given up",
-            ResourceWarning,
-            source=self,
-            stacklevel=2,
-        )
-        with contextlib.suppress(HeadraceError):  # nobody is there to be told
-            self.abort()
+        told = f"unclosed {self!r}: what was written is given up"
+        _log.warning("%s", told)
+        try:
+            warnings.warn(told, ResourceWarning, source=self, stacklevel=3)
+        finally:
+            with contextlib.suppress(HeadraceError):  # nobody is there to be told
+                self.abort()
 
     def __repr__(self) -> str:
         return f"<headrace.ObjectWriterIO {self._writer.url!r}>"

@@ -169,6 +169,32 @@ def test_a_writer_that_is_dropped_publishes_nothing(client: Any) -> None:
     assert streams.reader("c.pt").read() == b"good"
 
 
+def test_a_close_while_an_exception_is_on_its_way_leaves_the_good_one(client: Any) -> None:
+    streams = checkpoint(client)
+    with streams.writer("c.pt") as writer:
+        writer.write(b"good")
+
+    def save() -> None:
+        writer = streams.writer("c.pt")
+        try:
+            writer.write(b"half")
+            raise KeyError
+        finally:
+            writer.close()
+
+    with pytest.raises(KeyError):
+        save()
+    assert streams.reader("c.pt").read() == b"good"
+    # One that was made because of the exception is written.
+    try:
+        raise KeyError
+    except KeyError:
+        writer = streams.writer("c.pt")
+        writer.write(b"another")
+        writer.close()
+    assert streams.reader("c.pt").read() == b"another"
+
+
 def test_closing_twice_writes_once_and_an_empty_file_is_one(
     client: Any, server: FaultServer
 ) -> None:

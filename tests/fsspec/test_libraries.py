@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from typing import Any
 
 import fsspec
@@ -46,6 +47,19 @@ def test_a_frame_that_pandas_cannot_write_leaves_nothing(place: Place) -> None:
     with pytest.raises(RuntimeError, match="no text"):
         frame.to_csv(f"{place.url}/a.csv", storage_options=place.options)
     assert not place.fs.exists(place.at("a.csv"))
+
+
+def test_a_frame_whose_compression_pandas_lacks_leaves_what_was_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pd = pytest.importorskip("pandas")
+    place.fs.pipe_file(place.at("a.csv"), b"before")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ImportError):
+        pd.DataFrame({"a": [1]}).to_csv(
+            f"{place.url}/a.csv", compression="zstd", storage_options=place.options
+        )
+    assert place.fs.cat_file(place.at("a.csv")) == b"before"
 
 
 # ---- pyarrow

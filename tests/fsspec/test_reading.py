@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import hypothesis
 import hypothesis.strategies as st
+import numpy
 import pytest
 
 import headrace
@@ -416,3 +418,80 @@ def test_an_end_that_no_object_has_needs_no_memory(place: Place, end: int) -> No
     assert place.fs.cat_file(place.at("a"), 2, end) == b"23456789"
     found = place.fs.cat_ranges([place.at("a")] * 3, [0, 9, 20], [5, end, end])
     assert found == [b"01234", b"9", b""]
+
+
+# ---- as a file of Python's own
+
+LINES = b"".join(b"%d %s\n" % (i, b"x" * (i * 7 % 90)) for i in range(2000))
+PLACES = st.one_of(
+    st.integers(-5, 200), st.integers(-len(LINES) - 5, len(LINES) + 5), st.integers(-5, 5)
+)
+SIZES = st.one_of(st.integers(-1, 200), st.integers(0, len(LINES) + 5))
+CALLS = st.one_of(
+    st.tuples(st.just("seek"), PLACES, st.integers(-1, 2)),
+    st.tuples(st.sampled_from(["read", "readinto", "readinto1", "read1"]), SIZES),
+    st.tuples(st.sampled_from(["readline", "readlines", "peek"]), st.integers(-1, 300)),
+    st.tuples(st.sampled_from(["tell", "read", "readline", "__next__", "seekable", "isatty"])),
+    st.tuples(st.sampled_from(["readable", "writable", "flush"])),
+)
+# Of what fsspec's own class of cached files has otherwise: its lines, and wrong arguments.
+WRONG_CALLS = st.one_of(
+    st.tuples(st.sampled_from(["read", "seek"]), st.sampled_from([1.5, "1", -2])),
+    st.tuples(st.sampled_from(["write", "readinto"]), st.just(b"1")),
+    st.tuples(st.just("truncate")),
+    st.tuples(st.just("readline"), st.none()),
+    st.tuples(st.just("readinto"), st.just("an array of none")),
+)
+
+
+def _answer(file: Any, call: tuple[Any, ...]) -> Any:
+    """Return what a call answers or raises, and where the file is then."""
+    what, *arguments = call
+    buffer: Any = None
+    if what.startswith("readinto") and arguments[0] != b"1":
+        is_array = isinstance(arguments[0], str)
+        buffer = numpy.zeros((0, 3)) if is_array else bytearray(max(0, arguments[0]))
+        arguments = [buffer]
+    before = file.tell()
+    try:
+        found = getattr(file, what)(*arguments)
+    except (OSError, ValueError, TypeError, StopIteration) as error:
+        found = type(error)
+    if what in ("read1", "peek", "readinto1"):
+        # As many as are at hand: at least one, if there is one.
+        data = bytes(buffer[:found]) if what == "readinto1" else found
+        assert data == LINES[before : before + len(data)]
+        assert file.tell() == before + (0 if what == "peek" else len(data))
+        file.seek(before)
+        found = bool(data)
+    return found, None if buffer is None else bytes(buffer), file.tell()
+
+
+@pytest.mark.parametrize("how", ["headrace.open", "fs", "cached"])
+def test_files_that_are_read_answer_as_pythons_own(tmp_path: Path, how: str) -> None:
+    (tmp_path / "a").write_bytes(LINES)
+    (tmp_path / "empty").write_bytes(b"")
+    fs = FolderFileSystem()
+    options = {"cache_type": "readahead", "block_size": 1 << 12} if how == "cached" else {}
+
+    @hypothesis.given(
+        name=st.sampled_from(["a", "a", "a", "empty"]),
+        calls=st.lists(CALLS if how == "cached" else st.one_of(CALLS, WRONG_CALLS), max_size=25),
+    )
+    def check(name: str, calls: list[tuple[Any, ...]]) -> None:
+        path = str(tmp_path / name)
+        opened = headrace.open(path) if how == "headrace.open" else fs.open(path, "rb", **options)
+        with opened as file, open(path, "rb") as expected:
+            for call in calls:
+                if how == "cached" and (call[0] in ("read1", "readinto1", "peek", "__next__")):
+                    continue
+                assert _answer(file, call) == _answer(expected, call), call
+
+    check()
+
+
+def test_an_empty_object_is_no_archive(place: Place) -> None:
+    place.fs.pipe_file(place.at("a"), b"")
+    for options in ({}, {"cache_type": "readahead"}):
+        with place.fs.open(place.at("a"), **options) as file:
+            assert not zipfile.is_zipfile(file)

@@ -113,14 +113,18 @@ def test_a_file_written_while_an_exception_is_handled_is_written(
     assert place.fs.cat_file(place.at("a")) == b"report"
 
 
-def test_a_file_closed_by_hand_in_a_handler_is_written(place: Place) -> None:
+def test_a_file_closed_by_hand_in_a_handler_that_did_not_open_it_leaves_nothing(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     file = place.fs.open(place.at("a"), "wb")
     try:
         raise MishapError
     except MishapError:
         file.write(b"fallback")
         file.close()
-    assert place.fs.cat_file(place.at("a")) == b"fallback"
+    assert file.closed
+    assert not place.fs.exists(place.at("a"))
+    assert "given up, since it was closed while MishapError was being handled" in caplog.text
 
 
 class Reporter:
@@ -198,6 +202,25 @@ def test_compressed_files_are_whole(
     with fsspec.open(f"{place.url}/c.gz", "wt", compression="infer", **place.options) as file:
         file.write("text")
     assert gzip.decompress(place.fs.cat_file(place.at("c.gz"))) == b"text"
+
+
+def test_compressed_members_are_appended(place: Place) -> None:
+    for data in (b"one", b"two"):
+        with place.fs.open(place.at("a"), "ab", compression="gzip") as file:
+            file.write(data)
+    assert gzip.decompress(place.fs.cat_file(place.at("a"))) == b"onetwo"
+
+
+def test_fsspecs_compressions_do_for_other_files_what_they_did(tmp_path: Path) -> None:
+    headrace.fsspec.FolderFileSystem().open(str(tmp_path / "a"), "wb").close()
+    held = dict(fsspec.compression.compr)
+    headrace.fsspec.FolderFileSystem().open(str(tmp_path / "a"), "wb").close()
+    assert held == fsspec.compression.compr  # laid over once
+    for name in ("gzip", "bz2", "xz", "zip"):
+        with fsspec.open(f"file://{tmp_path}/b", "w", compression=name) as file:
+            file.write("text")
+        with fsspec.open(f"headrace+file://{tmp_path}/b", "r", compression=name) as file:
+            assert file.read() == "text"
 
 
 @pytest.mark.parametrize(

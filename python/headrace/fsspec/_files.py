@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import functools
 import io
-import itertools
-import sys
-from collections.abc import Iterator
-from types import FrameType
+import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fsspec.compression import compr
+from fsspec.compression import compr, register_compression
 from fsspec.spec import AbstractBufferedFile
 
 from headrace._engine import ObjectInfo
 from headrace._errors import PreconditionFailedError
-from headrace._leftovers import patience_s_after
-from headrace._reader_io import ObjectReaderIO
+from headrace._leftovers import Writer
+from headrace._reader_io import ObjectReaderIO, place_of
 from headrace._store import Store
 from headrace._writer_io import ObjectWriterIO
 
 if TYPE_CHECKING:
     from headrace.fsspec._filesystem import StoreFileSystem
 
-__all__ = ["CachedFile", "CompressedFile", "ReadFile", "TextFile", "WriteFile"]
-
-# `__exit__` of fsspec.open, of pandas and of contextlib are a few calls away from `close`.
-_NEAR = 8
+__all__ = ["CachedFile", "ReadFile", "TextFile", "WriteFile", "own_compressions"]
 
 
 class ReadFile(ObjectReaderIO):
@@ -85,6 +81,24 @@ class CachedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no t
         super().__init__(fs, path, "rb", size=info.size_bytes, **options)
         self._details = fs._entry(path, info)
 
+    def seek(self, loc: int, whence: int = os.SEEK_SET) -> int:
+        """Go to another place, as in a `ReadFile`."""
+        if not self.closed:  # of that the base tells
+            loc, whence = place_of(self, loc, whence, self.size), os.SEEK_SET
+        place: int = super().seek(loc, whence)
+        return place
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """Return the next line, of at most `size` bytes; fsspec's class takes no size."""
+        begin = self.tell()
+        line: bytes = super().readline()
+        if size is None or not 0 <= size < len(line):
+            return line
+        self.seek(begin + size)
+        return line[:size]
+
+    readlines = io.IOBase.readlines  # with a hint
+
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._store.read(self._object, begin=start, end=min(end, self.size)).bytes()
 
@@ -92,9 +106,8 @@ class CachedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no t
 class WriteFile(ObjectWriterIO):
     """An object that is being written.
 
-    It becomes visible by `close`, or, if it was opened in a transaction, by the transaction's end.
-    If an exception is on its way through a ``with``, be it that of another object which closes this
-    one, nothing becomes visible.
+    It becomes visible by `close`, as every `ObjectWriterIO`, or, if it was opened in a transaction,
+    by the transaction's end.
     """
 
     def __init__(
@@ -110,8 +123,6 @@ class WriteFile(ObjectWriterIO):
     ) -> None:
         # Before anything can fail: the writer's own __del__ looks at it.
         self._waits = False  # closed, and waiting for its transaction
-        # Of a ``with`` that was ended by an exception already: it is no reason to give this up.
-        self._opened_in = frozenset(id(frame) for frame in _exits_by(sys.exception()))
         super().__init__(store.open_writer(name, **options))
         self.fs, self.path, self.autocommit = fs, path, autocommit
         self._exclusive = exclusive
@@ -126,19 +137,12 @@ class WriteFile(ObjectWriterIO):
         """Whether it takes no more bytes."""
         return self._waits or super().closed
 
-    def close(self) -> None:
-        """Make the object visible, or leave that to the transaction.
+    def compress(self, make: Callable[[Any], Any]) -> None:
+        """Compress what is written from now on; `make` lays a compressor over a file."""
+        self._writer = _CompressingWriter(self._writer, make)
 
-        Raises:
-            FileExistsError: it was opened with ``"xb"``, and somebody else has written it since.
-            HeadraceError: the first error; then nothing of it is visible.
-        """
-        if self.closed:
-            return
-        error = self._error_of_a_with()
-        if error is not None:
-            self.abort(patience_s=patience_s_after(error))
-        elif self.autocommit:
+    def _finish(self) -> None:
+        if self.autocommit or self._failure is not None:
             self._publish()
         else:
             self._waits = True
@@ -164,23 +168,11 @@ class WriteFile(ObjectWriterIO):
 
     def _publish(self) -> None:
         try:
-            super().close()
+            super()._publish()
         except PreconditionFailedError as error:
             if self._exclusive:
                 raise FileExistsError(f"{self.name}: exists already") from error
             raise
-
-    def _error_of_a_with(self) -> BaseException | None:
-        """Return the exception that the ``__exit__`` which has called us was given, if any.
-
-        ``fsspec.open(...)`` and others close what they hold when a ``with`` of theirs is left, and
-        do not tell why. That an exception is being handled says nothing: a handler, and an
-        ``__exit__`` itself, may write a file.
-        """
-        error = sys.exception()
-        if any(id(frame) not in self._opened_in for frame in _exits_by(error, _NEAR)):
-            return error
-        return None
 
     def _check_open(self) -> None:
         if self._waits:
@@ -188,96 +180,110 @@ class WriteFile(ObjectWriterIO):
         super()._check_open()
 
 
-def _exits_by(error: BaseException | None, most: int | None = None) -> Iterator[FrameType]:
-    """Yield the frames, of so many above us at most, that are an ``__exit__`` given `error`."""
-    frame = None if error is None else sys._getframe(1).f_back
-    for _ in itertools.count() if most is None else range(most):
-        if frame is None:
-            return
-        code = frame.f_code
-        if code.co_name == "__exit__":
-            has_rest = bool(code.co_flags & inspect.CO_VARARGS)
-            for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + has_rest]:
-                given = frame.f_locals.get(name)
-                if any(each is error for each in (given if isinstance(given, tuple) else (given,))):
-                    yield frame
-                    break
-        frame = frame.f_back
-
-
 class TextFile(io.TextIOWrapper):
-    """Text on its way into a `WriteFile` or a `CompressedFile`; an exception gives it up."""
+    """Text on its way into a `WriteFile`, which decides how it ends."""
+
+    buffer: WriteFile
+
+    def seek(self, cookie: int, whence: int = os.SEEK_SET, /) -> int:
+        """Refuse it, as the file does."""
+        self.flush()
+        return self.buffer.seek(cookie, whence)
+
+    def tell(self) -> int:
+        """Return the place in bytes, which says whether something was written."""
+        self.flush()
+        return self.buffer.tell()
+
+    def __enter__(self) -> TextFile:
+        self.buffer.__enter__()
+        return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None:
-            file: Any = self.buffer
-            file.abort(patience_s=patience_s_after(error))
-        self.close()
-
-    def __del__(self) -> None:
-        # Not what io's own classes do: they close, which would make a part of it visible.
-        pass
+        if error is not None or self.closed:
+            self.buffer.__exit__(kind, error, trace)
+            return
+        with self.buffer:
+            self.flush()
 
 
 class _Outlet:
-    """Where a compressor writes: to a file, or, once that was given up, nowhere."""
+    """Where a compressor writes: to a writer, or, once that has ended, nowhere."""
 
-    def __init__(self, file: WriteFile) -> None:
-        self.file: WriteFile | None = file
+    def __init__(self, writer: Writer) -> None:
+        self.writer: Writer | None = writer
 
     def write(self, data: Any) -> int:
-        return len(data) if self.file is None else self.file.write(data)
+        return len(data) if self.writer is None else self.writer.write(data)
 
     def flush(self) -> None:
         pass
 
 
-class CompressedFile(io.BufferedIOBase):
-    """Compresses into a `WriteFile`, and ends with it: compressors leave their files open."""
+class _CompressingWriter:
+    """Compresses into a writer, and ends with it: fsspec's compressors leave their files open."""
 
-    def __init__(self, file: WriteFile, compression: str) -> None:
-        self._file, self._outlet = file, _Outlet(file)
-        self._compressor = compr[compression](self._outlet, mode="w")
+    def __init__(self, writer: Writer, make: Callable[[Any], Any]) -> None:
+        self._writer, self._outlet = writer, _Outlet(writer)
+        self._compressor = make(self._outlet)
+        self.size_bytes = 0
 
-    def write(self, data: Any, /) -> int:
-        """Compress all of `data`, and return how many bytes these are."""
+    @property
+    def url(self) -> str:
+        return self._writer.url
+
+    @property
+    def left_behind(self) -> str | None:
+        return self._writer.left_behind
+
+    def write(self, data: Any) -> int:
         with memoryview(data) as view:
             size_bytes = view.nbytes
+            if not view.c_contiguous:
+                raise BufferError(f"{self.url}: a buffer must be contiguous to be written")
         self._compressor.write(data)
+        self.size_bytes += size_bytes
         return size_bytes
 
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def close(self) -> None:
-        """End the compressed stream, and make the object visible."""
-        if self.closed:
-            return
-        error = self._file._error_of_a_with()
-        if error is not None:
-            self.abort(patience_s=patience_s_after(error))
-            return
-        super().close()
+    def close(self) -> ObjectInfo:
         try:
             self._compressor.close()
         except BaseException:
-            self._file.abort()
+            self.abort()
             raise
-        self._file.close()
+        return self._writer.close()
 
     def abort(self, *, patience_s: float = 5.0) -> None:
-        """End it without an object."""
-        self._outlet.file = None
-        self._file.abort(patience_s=patience_s)
-        self._compressor.close()
-        super().close()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None:
-            self.abort(patience_s=patience_s_after(error))
-        self.close()
+        self._outlet.writer = None
+        self._writer.abort(patience_s=patience_s)
+        with contextlib.suppress(Exception):  # it can be what has failed
+            self._compressor.close()
 
     def __del__(self) -> None:
-        # Not what io's own classes do: they close. The file gives itself up.
-        self._outlet.file = None
+        # The compressor writes its end when it is dropped.
+        outlet = getattr(self, "_outlet", None)
+        if outlet is not None:
+            outlet.writer = None
+
+
+class _Compression:
+    """One of fsspec's compressions, which a `WriteFile` does itself.
+
+    fsspec's own layer ends without a word to the file below it, which then looks dropped.
+    """
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, file: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(file, WriteFile):
+            return self._make(file, *args, **kwargs)
+        file.compress(functools.partial(self._make, **{**kwargs, "mode": "w"}))
+        return file
+
+
+def own_compressions() -> None:
+    """Have fsspec's compressions, also those that were registered since, know a `WriteFile`."""
+    for name, make in list(compr.items()):
+        if name is not None and not isinstance(make, _Compression):
+            register_compression(name, _Compression(make), [], force=True)

@@ -35,7 +35,7 @@ from headrace._options import PART_BYTES, PREFETCH_BYTES, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO
-from headrace.fsspec._files import CachedFile, CompressedFile, ReadFile, TextFile, WriteFile
+from headrace.fsspec._files import CachedFile, ReadFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._json_options import from_json, is_secret, to_json
 from headrace.fsspec._threads import in_thread, wait_for
 from headrace.fsspec._transaction import StoreTransaction
@@ -670,6 +670,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 f"{path}: mode is {mode!r}; it must be 'rb', 'wb', 'xb' or 'ab', or the same "
                 "without b for text"
             )
+        own_compressions()  # whoever has called us looks one up next
         store, name = self._object_at(path)
         if self._refuses_folders(path):
             raise IsADirectoryError(errno.EISDIR, "it is a folder", store.url_of(name))
@@ -719,9 +720,10 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """Open an object as a file.
 
         A file that is written becomes visible by ``close``, whole and verified, or not at all: if
-        an exception leaves the ``with``, nothing does, also if ``fsspec.open`` or another library
-        closes the file then. With mode ``"a"`` the object is written anew, with what it has in
-        front; if somebody changes it meanwhile, ``close`` raises an error.
+        an exception is on its way, nothing does, also if ``fsspec.open`` or another library closes
+        the file then; `headrace.ObjectWriterIO` has all cases. With mode ``"a"`` the object is
+        written anew, with what it has in front; if somebody changes it meanwhile, ``close`` raises
+        an error.
 
         Args:
             mode: ``"r"``, ``"w"``, ``"x"`` or ``"a"``, for bytes with ``"b"`` behind it.
@@ -748,8 +750,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             file = self.open(path, binary, compression=compression, **common, **kwargs)
             return TextFile(file, **text)
         name = get_compression(self._strip_protocol(path), compression)
-        written: WriteFile = super().open(path, mode, **common, **kwargs)
-        return written if name is None else CompressedFile(written, name)
+        return super().open(path, mode, compression=name, **common, **kwargs)
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_: Any

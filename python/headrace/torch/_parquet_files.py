@@ -18,6 +18,7 @@ from headrace._entry_reads import EntryReads
 from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
 from headrace._options import require
 from headrace._pyarrow import pyarrow_for
+from headrace._reader_io import place_of
 from headrace._shards import OnError, tell_errors
 from headrace._store import Store
 from headrace.torch._here import Here
@@ -250,7 +251,7 @@ class _Pieces:
         return self._pieces[at].slice(offset, size)
 
     def seek(self, position: int, whence: int = 0) -> int:
-        self._position = position if whence == 0 else self._end() + position
+        self._position = place_of(self, position, whence, self._end())
         return self._position
 
     def tell(self) -> int:

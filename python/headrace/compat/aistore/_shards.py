@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from headrace import CorruptDataError, Sample, _engine
+from headrace._reader_io import place_of
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import StoredObject
 from headrace.compat.aistore._reading import read_in_order
@@ -156,8 +157,7 @@ class _ViewIO(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._bytes)}[whence]
-        self._at = base + offset
+        self._at = place_of(self, offset, whence, len(self._bytes))
         return self._at
 
     def readinto(self, buffer: Any) -> int:

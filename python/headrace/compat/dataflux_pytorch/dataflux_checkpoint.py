@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from headrace._handled import Handled
 from headrace.compat._checkpoints import open_checkpoint_bucket
 from headrace.compat._clients import make_google_client
 from headrace.compat.dataflux_pytorch.multipart_upload.multipart import (
@@ -56,7 +57,8 @@ class DatafluxCheckpoint:
 class DatafluxCheckpointBuffer(io.BytesIO):
     """A file in memory that becomes `blob` when it is closed.
 
-    It is written once, and not after an exception in a ``with`` block or when it is dropped. If the
+    It is written once, and not after an exception in a ``with`` block, not by a `close` while an
+    exception is handled that was not when the file was made, and not when it is dropped. If the
     engine serves the bucket, `headrace.open` is used instead, which holds only a few parts.
 
     Args:
@@ -66,15 +68,26 @@ class DatafluxCheckpointBuffer(io.BytesIO):
     def __init__(self, blob: Any) -> None:
         super().__init__()
         self.blob = blob
+        self._handled = Handled()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
-            self.close()
+            self._upload()
         else:
             super().close()
 
     def close(self) -> None:
         """Write the object; a second call does nothing."""
+        if self.closed:
+            return
+        error = self._handled.newer()
+        if error is None:
+            self._upload()
+        else:
+            self._handled.tell(str(self.blob), error)
+            super().close()
+
+    def _upload(self) -> None:
         if self.closed:
             return
         try:
