@@ -73,7 +73,8 @@ def read_units() -> list[Unit]:
             sources = [relative(each) for each in re.findall(r'#include "(.*)"', file.read_text())]
         if not all(each.startswith(_OURS) and not _TEST.search(each) for each in sources):
             continue
-        found = included.get(entry["output"], [])
+        (output,) = re.findall(r" -o (\S+)", entry["command"])
+        found = included.get(output, [])
         ours = sorted({each for each in found if each.startswith(_OURS)})
         units.append(Unit(file, entry["command"], tuple(sources), tuple(ours)))
     return units
