@@ -20,8 +20,8 @@ prepare:  ## all of the below, the servers and .venv while the engine is compile
 	@tools/prepare.sh
 
 prepare-demo:
-	@echo "The first time, this installs Debian packages and PyTorch (5.6 GB) and compiles the engine (189 steps), which"
-	@echo "takes a while. What is there already is left out; then the demo starts within seconds."
+	@echo "The first time, this installs Debian packages and PyTorch (5.6 GB) and compiles the engine, which"
+	@echo "takes a few minutes. What is there already is left out; then the demo starts within seconds."
 	@tools/prepare.sh demo
 
 deps:  ## install the Debian packages of tools/apt-packages.txt (sudo if you are not root)
@@ -57,12 +57,19 @@ new-run:
 
 test: new-run prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
 
-quick: build servers  ## four minutes: the C++ tests and the Python tests of what everything else stands on
+quick: new-run build  ## four minutes: the C++ tests and the Python tests of what everything else stands on
 	@$(STAGE) cpp-tests tools/ctest.sh release
 	@$(STAGE) quick-tests tools/pytest.sh --quick
 
-cpp-tests: build  ## the C++ tests of the release preset
+ifdef LAYER
+cpp-tests:
+	@$(STAGE) deps tools/apt.sh build
+	@$(STAGE) layer-build tools/build.sh release-engine headrace_$(LAYER)_test
+	@$(STAGE) layer-tests tools/ctest.sh release -L '^$(LAYER)$$'
+else
+cpp-tests: build  ## the C++ tests of the release preset; LAYER=base builds and runs those of one layer alone, in a minute
 	@$(STAGE) cpp-tests tools/ctest.sh release
+endif
 
 python-tests: build servers  ## the Python tests, two at a time, against real servers (PYTEST="-k name" narrows)
 	@$(STAGE) python-tests tools/pytest.sh --all $(PYTEST)
@@ -87,18 +94,21 @@ stubs: build  ## the checked-in stub of headrace._engine is the generated one
 	@$(STAGE) stubs tools/stubs.sh check
 
 tidy: build  ## clang-tidy over src/ and bindings/
-	@$(STAGE) tidy tools/tidy.sh
+	@$(STAGE) tidy $(PYTHON) tools/tidy.py
 
-asan: deps  ## C++ tests under AddressSanitizer and UBSan
+fault-server: deps  # what the C++ tests of every preset talk to
+	@$(STAGE) build-fault-server tools/build.sh release-engine headrace-faultserver
+
+asan: deps fault-server  ## C++ tests under AddressSanitizer and UBSan
 	@$(STAGE) asan-build tools/build.sh asan
 	@$(STAGE) asan tools/ctest.sh asan
 
-tsan: deps  ## C++ tests under ThreadSanitizer
+tsan: deps fault-server  ## C++ tests under ThreadSanitizer
 	@$(STAGE) tsan-build tools/build.sh tsan
 	@$(STAGE) tsan tools/ctest.sh tsan
 
 fuzz: deps  ## each fuzzer for FUZZ_S seconds (20)
-	@$(STAGE) fuzz-build tools/build.sh fuzz
+	@$(STAGE) asan-build tools/build.sh asan
 	@$(STAGE) fuzz tools/fuzz.sh $${FUZZ_S:-20}
 
 # ---- the wheel
@@ -115,7 +125,7 @@ torch-smoke: wheel fake-gcs  ## the wheel with the oldest and the newest support
 # ---- longer
 
 soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_EXAMPLES (500) per property, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000), SOAK_DATAFLUX (a clone)
-	@$(STAGE) fuzz-build tools/build.sh fuzz
+	@$(STAGE) asan-build tools/build.sh asan headrace_fuzzers
 	@$(STAGE) soak tools/soak.sh
 
 bench: build servers  ## the benchmarks of bench/ (BENCH="..." is passed on)

@@ -7,15 +7,6 @@
 namespace headrace::python {
 namespace {
 
-// Below this, releasing and retaking the GIL takes longer than computing the sum.
-constexpr size_t kSumWithGilBytes = size_t{16} << 10;
-
-template <class Work>
-auto without_gil_if_long(size_t size_bytes, Work&& work) {
-  if (size_bytes < kSumWithGilBytes) return work();
-  return without_gil([&work](MayBlock) { return work(); });
-}
-
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 void add(ZipLayout& self, nb::handle data) {

@@ -9,15 +9,11 @@
 namespace headrace::python {
 namespace {
 
-// Below this, releasing and retaking the GIL takes longer than computing the sum.
-constexpr size_t kSumWithGilBytes = size_t{16} << 10;
-
 template <class Sum>
 auto sum_bytes(nb::handle data, const Sum& sum) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
-  if (bytes.size() < kSumWithGilBytes) return sum(bytes);
-  return without_gil([&](MayBlock) { return sum(bytes); });
+  return without_gil_if_long(bytes.size(), [&] { return sum(bytes); });
 }
 
 uint32_t crc32c(nb::handle data, uint32_t begin) {

@@ -353,7 +353,7 @@ nb::object build(ObjectIndexBuilder& builder, Rows* rows) {
   })));
 }
 
-std::string to_root(nb::handle url) {
+std::string to_root_if_any(nb::handle url) {
   const nb::object text = nb::module_::import_("os").attr("fspath")(url);
   const std::string given = Text{text};
   return given.empty() ? std::string() : value_or_raise(normal_root(given));
@@ -361,7 +361,7 @@ std::string to_root(nb::handle url) {
 
 nb::object from_objects(nb::handle objects, nb::handle root, nb::handle columns) {
   ObjectIndexBuilder builder;
-  builder.add_root(to_root(root));
+  builder.add_root(to_root_if_any(root));
   const nb::handle info_type = nb::type<ObjectInfo>();
   for (const nb::handle object : nb::iter(objects)) {
     if (!nb::handle(object.type()).is(info_type)) {
@@ -389,7 +389,7 @@ nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
   Rows rows(sizes_bytes, generations, begins, ends, checksums, checksum_kind, columns,
             items.size());
   ObjectIndexBuilder builder;
-  builder.add_root(to_root(root));
+  builder.add_root(to_root_if_any(root));
   ObjectInfo info;
   EntryDetails details;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -404,7 +404,7 @@ nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
 class UrlSplitter {
  public:
   UrlSplitter(ObjectIndexBuilder& builder, nb::handle roots) : builder_(builder) {
-    for (const nb::handle root : nb::iter(roots)) given_.push_back(to_root(root));
+    for (const nb::handle root : nb::iter(roots)) given_.push_back(to_root_if_any(root));
     // Longest first, so that of nested roots the innermost is found.
     std::ranges::sort(given_, std::ranges::greater(), &std::string::size);
   }

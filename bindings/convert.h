@@ -54,6 +54,15 @@ auto without_gil(Work&& work) {
   return std::forward<Work>(work)(MayBlock::on_this_thread());
 }
 
+// Below this, releasing and retaking the GIL takes longer than computing the sum.
+constexpr size_t kSumWithGilBytes = size_t{16} << 10;
+
+template <class Work>
+auto without_gil_if_long(size_t size_bytes, Work&& work) {
+  if (size_bytes < kSumWithGilBytes) return work();
+  return without_gil([&work](MayBlock) { return work(); });
+}
+
 // bind_engine.cc. Passes what the engine has logged to Python's logging, on a thread that is
 // waiting for the engine and holds the GIL for a moment. So logging needs no thread of its own, and
 // I/O threads stay out of Python. False, with Python's error set, if a signal handler raised: one

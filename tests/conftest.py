@@ -54,6 +54,9 @@ OTHER_STORES = ["fake-gcs-server", "s3", "ais"]
 # `make quick` runs the tests of these folders, but for the slow ones.
 QUICK = {"conformance", "faults", "io", "joining", "listing", "python", "tools"}
 
+# `make quick` sets this to 0, builds no server with Go, and skips what needs one.
+HAS_GO_SERVERS = os.environ.get("HEADRACE_TEST_GO_SERVERS") != "0"
+
 Child = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -135,7 +138,14 @@ def ais_server(ais_fault_server: FaultServer) -> FaultServer:
 
 
 @pytest.fixture(scope="session")
-def minio() -> Iterator[MinioServer]:
+def go_servers() -> None:
+    """What a server that Go builds needs: that there are any in this run."""
+    if not HAS_GO_SERVERS:
+        pytest.skip("needs a server built with Go, and `make quick` has none")
+
+
+@pytest.fixture(scope="session")
+def minio(go_servers: None) -> Iterator[MinioServer]:
     """A MinIO for the whole run; take a bucket of your own from `minio_bucket`."""
     with MinioServer(buckets=()) as server:
         yield server
@@ -151,14 +161,14 @@ def minio_bucket(minio: MinioServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def ais_cluster() -> Iterator[AistoreCluster]:
+def ais_cluster(go_servers: None) -> Iterator[AistoreCluster]:
     """An AIStore with one target for the whole run; take a bucket of your own from `ais_bucket`."""
     with AistoreCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def ais_cluster_of_three() -> Iterator[AistoreCluster]:
+def ais_cluster_of_three(go_servers: None) -> Iterator[AistoreCluster]:
     """An AIStore with three targets for the whole run, all up; for buckets of your own."""
     with AistoreCluster(targets=3) as cluster:
         yield cluster
@@ -177,7 +187,7 @@ def ais_bucket_of_three(ais_cluster_of_three: AistoreCluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def fake_gcs() -> Iterator[FakeGcsServer]:
+def fake_gcs(go_servers: None) -> Iterator[FakeGcsServer]:
     """A fake-gcs-server for the whole run; take a bucket of your own from `gcs_bucket`."""
     with FakeGcsServer() as server:
         yield server

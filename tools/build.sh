@@ -3,15 +3,17 @@
 # `release-engine` is the release preset without the Python module, which needs .venv; `release` adds that to it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-preset=${1%-engine}
+kind=$1
+preset=${kind%-engine}
 settings=()
-if [[ $1 == release ]]; then
+if [[ $kind == release ]]; then
   settings=(-DHEADRACE_BUILD_BINDINGS=ON "-DPython_EXECUTABLE=$PWD/.venv/bin/python")
 fi
 shift
 # ninja runs CMake again by itself when a CMake file changes, but not for another preset or setting.
 key=$({ cat CMakePresets.json; echo "${settings[@]}" "$PWD"; } | sha256sum)
-if [[ ! -f build/$preset/build.ninja || $(cat "build/$preset/made-from" 2>/dev/null) != "$key" ]]; then
+if [[ ! -f build/$preset/build.ninja ||
+    ($kind != *-engine && $(cat "build/$preset/made-from" 2>/dev/null) != "$key") ]]; then
   cmake --preset "$preset" --log-level=WARNING "${settings[@]}"
   echo "$key" > "build/$preset/made-from"
 fi

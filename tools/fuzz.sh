@@ -6,13 +6,13 @@ cd "$(dirname "$0")/.."
 source tools/test_environment.sh
 export FUZZ_SECONDS=$1
 run_one() {
-  local name=$1 log=build/fuzz/$1.log
-  if fuzz/run build/fuzz "$FUZZ_SECONDS" "$name" > "$log" 2>&1; then
+  local name=$1 log=build/asan/fuzz/$1.log
+  if fuzz/run build/asan "$FUZZ_SECONDS" "$name" > "$log" 2>&1; then
     awk -v name="$name" '/number_of_executed_units/ {print name ": " $2 " executions, no finding"}' \
       "$log"
   else
     tail -n 60 "$log"
-    echo "$name: FAILED, the input is in build/fuzz/fuzz/findings"
+    echo "$name: FAILED, the input is in build/asan/fuzz/findings"
     return 1
   fi
 }

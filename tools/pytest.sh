@@ -3,7 +3,8 @@
 # usage: tools/pytest.sh [ARGUMENT...]          in this process, what pytest is told to
 #        tools/pytest.sh --all [ARGUMENT...]    all but campaigns, in two processes, each with servers of its own;
 #                                               then, alone, what is marked `serial`
-#        tools/pytest.sh --quick [ARGUMENT...]  what is marked `quick` and is neither slow nor serial, in two processes
+#        tools/pytest.sh --quick [ARGUMENT...]  what is marked `quick` and is neither slow nor serial, in two processes,
+#                                               and needs no server that Go builds
 # What fails by an assertion in --all and --quick runs again alone (tools/unsteady.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,12 +12,13 @@ source tools/test_environment.sh
 mkdir -p build/reports
 case ${1:-} in
   --all) chosen="not soak" ;;
-  --quick) chosen="quick and not slow and not soak" ;;
+  --quick) chosen="quick and not slow and not soak" HEADRACE_TEST_GO_SERVERS=0 ;;
   *) exec .venv/bin/python -m pytest --junitxml=build/reports/pytest.xml "$@" ;;
 esac
 kind=$1
 shift
 # Both processes must draw the same sample, also around midnight.
+export HEADRACE_TEST_GO_SERVERS=${HEADRACE_TEST_GO_SERVERS:-1}
 export HEADRACE_CAMPAIGN_SEED=${HEADRACE_CAMPAIGN_SEED:-$(date -u +%Y%m%d)}
 rm -f build/reports/{unsteady-,}pytest{,-serial}.*
 status=0

@@ -44,7 +44,9 @@ class RoundTrips:
     What the client sends lies still until nothing more can happen without an answer: until all of
     its threads sleep, and none of them has run between two looks. Then all of it arrives at once,
     is answered, and that is one round trip. So the count does not depend on how fast anything is.
-    A connection costs one before the server sees what is sent through it: SYN and SYN-ACK.
+    A connection costs one before the server sees what is sent through it: SYN and SYN-ACK. Of one
+    trip, the client sees connections become ready before answers: else it would be left to chance
+    whether a request takes the connection that it waits for, or one whose answer has just come.
 
     Attributes:
         url: of the server, for ``endpoint=``.
@@ -79,6 +81,7 @@ class RoundTrips:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._connections: list[_Connection] = []
+        self._answers_due: list[tuple[_Connection, bytes]] = []
         port = self._listener.getsockname()[1]
         self.url = f"http{'s' if certificates else ''}://127.0.0.1:{port}"
         self.trips = 0
@@ -105,8 +108,11 @@ class RoundTrips:
                     before = _threads_at_rest(client.pid)
                     if self._take() or before is None:
                         continue
-                    if before == _threads_at_rest(client.pid) and self._has_something():
-                        self._deliver()
+                    if before == _threads_at_rest(client.pid):
+                        if self._answers_due:
+                            self._answer_all()
+                        elif self._has_something():
+                            self._deliver()
             finally:
                 client.kill()
                 self.close()
@@ -160,9 +166,21 @@ class RoundTrips:
                 continue
             data, each.received = each.received, b""
             if data and not each.ended:
-                # A client that is gone, or has closed just now, is no business of ours.
-                with contextlib.suppress(ConnectionError):
-                    self._answer(each, data)
+                self._answers_due.append((each, data))
+        # Handshakes that begin; the rest is answered now, or when the client rests again.
+        begin, later = [], []
+        for due in self._answers_due:
+            (begin if self._tls and due[0].tls is None else later).append(due)
+        self._answers_due = begin or later
+        self._answer_all()
+        self._answers_due = later if begin else []
+
+    def _answer_all(self) -> None:
+        due, self._answers_due = self._answers_due, []
+        for connection, data in due:
+            # A client that is gone, or has closed just now, is no business of ours.
+            with contextlib.suppress(ConnectionError):
+                self._answer(connection, data)
 
     def _answer(self, connection: _Connection, data: bytes) -> None:
         if self._tls is None:

@@ -174,7 +174,13 @@ def ais() -> Iterator[FaultServer]:
         yield server
 
 
-@pytest.mark.parametrize("kind", ["xxhash", "md5", "sha256", "crc32c"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "xxhash",
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("md5", "sha256", "crc32c")),
+    ],
+)
 def test_the_whole_sum_of_aistore_is_compared_before_a_copy_appears(
     ais: FaultServer, tmp_path: Path, data: bytes, run: Run, kind: str
 ) -> None:

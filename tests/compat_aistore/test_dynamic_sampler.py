@@ -100,10 +100,11 @@ def test_the_length_is_that_of_the_samples_and_batches_are_counted_beside() -> N
     assert (len(sampler), sampler.batch_count()) == (10, 3)
 
 
-def test_ten_thousand_random_lists_have_the_originals_batches() -> None:
+@pytest.mark.parametrize("lists", [500, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_random_lists_have_the_originals_batches(lists: int) -> None:
     logging.disable(logging.WARNING)
     try:
-        for seed in range(10_000):
+        for seed in range(lists):
             draw = random.Random(seed)
             largest = draw.choice([3, 10, 100, 10**12])
             sizes = [

@@ -36,7 +36,8 @@ def url_of(kind: str, tmp_path: Path, server: FaultServer) -> str:
     return f"gs://{bucket}/run1"
 
 
-@pytest.fixture(params=["file", "gs"])
+# A folder is tried in `make soak`: each of these starts interpreters that import torch.
+@pytest.fixture(params=[pytest.param("file", marks=pytest.mark.soak), "gs"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, server: FaultServer) -> str:
     return url_of(request.param, tmp_path, server)
 
@@ -73,7 +74,11 @@ def test_lightning_resumes_from_what_it_saved_in_the_background(
 
 
 @pytest.mark.parametrize(
-    ("kind", "numbers_of_ranks"), [("gs", (3, 2)), ("file", (2, 3))], ids=["fewer", "more"]
+    ("kind", "numbers_of_ranks"),
+    [
+        pytest.param("gs", (3, 2), id="fewer"),
+        pytest.param("file", (2, 3), id="more", marks=pytest.mark.soak),
+    ],
 )
 def test_fsdp2_goes_on_with_other_numbers_of_ranks(
     server: FaultServer, tmp_path: Path, kind: str, numbers_of_ranks: tuple[int, ...]

@@ -121,6 +121,7 @@ def test_in_a_folder_it_is_stopped_and_killed_and_comes_to_the_same_weights(
     assert run_in_folder.report["summary"]["counters"]["training"]["retries_total"] == 0
 
 
+@pytest.mark.soak  # the run in a folder stands for it; shards have tests of their own
 def test_with_shards_it_does_the_same_with_the_samples_in_them(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     done, report = run_demo(str(bucket), tmp_path, "--shards", "--keep")
@@ -205,6 +206,7 @@ def times_read(log: list[LoggedRequest]) -> Counter[str]:
     return Counter(request.object_read for request in log if request.object_read is not None)
 
 
+@pytest.mark.soak  # the run in a folder stands for it, and `.ci/run` runs the demo on gs://, too
 def test_on_a_distant_server_it_is_stopped_and_killed_and_comes_to_the_same_weights(
     distant_server: DistantServer, tmp_path: Path
 ) -> None:

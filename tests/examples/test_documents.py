@@ -116,7 +116,19 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+# Nothing can be joined on a disk, and no AIStore be asked there.
+NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md", "fsspec.md"}
+# These run on servers each time; the others, which a folder serves as well, in `make soak`.
+ON_SERVERS = NOT_ON_A_FOLDER | {"README.md", "quickstart.md", "s3.md", "checkpoints.md"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(name, marks=() if Path(name).name in ON_SERVERS else pytest.mark.soak)
+        for name in DOCUMENTS
+    ],
+)
 def test_the_code_runs_on_a_server(
     document: str,
     gcs_environment: dict[str, str],
@@ -126,10 +138,6 @@ def test_the_code_runs_on_a_server(
 ) -> None:
     source = program(document).replace(README_URL, '"gs://readme/any/folder"')
     run(source, **gcs_environment, **s3_environment, **ais_environment, **OWN_CLUSTER)
-
-
-# Nothing can be joined on a disk, and no AIStore be asked there.
-NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md", "fsspec.md"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kPurpose = 0x626C6F636B;  // "block"
+constexpr uint64_t kBlockPurpose = 0x626C6F636B;  // "block"
 
 }  // namespace
 
@@ -19,8 +19,8 @@ BlockOrder::BlockOrder(uint64_t count, uint64_t seed, uint64_t epoch, uint64_t b
       // At most all blocks, so that a window has fewer than 2^63 objects.
       window_blocks_(std::clamp<uint64_t>(window_blocks, 1, std::max<uint64_t>(block_count_, 1))),
       last_window_(block_count_ == 0 ? 0 : (block_count_ - 1) / window_blocks_),
-      window_seed_(split_mix_state(split_mix_state(seed, kPurpose), epoch)),
-      blocks_(block_count_, split_mix_state(seed, kPurpose), epoch, true) {
+      window_seed_(split_mix_state(split_mix_state(seed, kBlockPurpose), epoch)),
+      blocks_(block_count_, split_mix_state(seed, kBlockPurpose), epoch, true) {
   __extension__ using Wide = unsigned __int128;
   shift_ = static_cast<uint64_t>(Wide{split_mix_state(window_seed_, count)} * count >> 64);
 }

@@ -8,7 +8,7 @@ namespace {
 // Positions of the endless sequence: an epoch is any 64-bit number, and so is its length.
 __extension__ using Wide = unsigned __int128;
 
-constexpr uint64_t kPurpose = 0x6D697874757265;  // "mixture"
+constexpr uint64_t kMixturePurpose = 0x6D697874757265;  // "mixture"
 
 }  // namespace
 
@@ -26,9 +26,10 @@ Result<MixtureOrder> MixtureOrder::create(std::shared_ptr<const MixtureSchedule>
     if (counts[i] > uint64_t{INT64_MAX} - begin) {
       return fail(Code::kInvalidArgument, "the sources have 2^63 samples or more");
     }
-    out.sources_.push_back({.begin = begin,
-                            .count = counts[i],
-                            .seed = split_mix((split_mix(seed ^ kPurpose) ^ i) + kSplitMixStep)});
+    out.sources_.push_back(
+        {.begin = begin,
+         .count = counts[i],
+         .seed = split_mix((split_mix(seed ^ kMixturePurpose) ^ i) + kSplitMixStep)});
     begin += counts[i];
   }
   out.schedule_ = std::move(schedule);

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "headrace/base/as_text.h"
 #include "headrace/dataset/image_numbers.h"
 #include "headrace/dataset/object_index.h"
 #include "headrace/dataset/roots.h"
@@ -13,10 +14,6 @@ namespace {
 
 size_t size_of(const ColumnValues& values) {
   return std::visit([](const auto& each) { return each.size(); }, values);
-}
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // Which of few texts each value is; nothing where they are too many for that to save anything.

@@ -8,11 +8,13 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kPurpose = 0x726F776D6978;  // "rowmix": nothing in common with other numbers
+constexpr uint64_t kRowMixPurpose =
+    0x726F776D6978;  // "rowmix": nothing in common with other numbers
 
 uint64_t state_of(uint64_t seed, uint64_t epoch, uint64_t lane) {
   uint64_t state = 0;
-  for (const uint64_t each : {seed, epoch, lane, kPurpose}) state = split_mix_state(state, each);
+  for (const uint64_t each : {seed, epoch, lane, kRowMixPurpose})
+    state = split_mix_state(state, each);
   return state;
 }
 

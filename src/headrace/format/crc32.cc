@@ -7,9 +7,9 @@
 namespace headrace {
 namespace {
 
-constexpr uint32_t kPolynomial = 0xEDB88320;
-constexpr crc::Shifts<uint32_t> kShifts = crc::shifts(kPolynomial);
-constexpr crc::Shifts<uint32_t> kShiftsBack = crc::shifts_back(kPolynomial);
+constexpr uint32_t kCrc32Polynomial = 0xEDB88320;
+constexpr crc::Shifts<uint32_t> kCrc32Shifts = crc::shifts(kCrc32Polynomial);
+constexpr crc::Shifts<uint32_t> kCrc32ShiftsBack = crc::shifts_back(kCrc32Polynomial);
 
 }  // namespace
 
@@ -19,11 +19,12 @@ Crc32 Crc32::extended(std::span<const std::byte> bytes) const {
 }
 
 Crc32 Crc32::joined(Crc32 next, uint64_t next_size_bytes) const {
-  return Crc32(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
+  return Crc32(crc::joined(value_, next.value_, next_size_bytes, kCrc32Shifts, kCrc32Polynomial));
 }
 
 Crc32 Crc32::without_last(Crc32 last, uint64_t last_size_bytes) const {
-  return Crc32(crc::without_last(value_, last.value_, last_size_bytes, kShiftsBack, kPolynomial));
+  return Crc32(
+      crc::without_last(value_, last.value_, last_size_bytes, kCrc32ShiftsBack, kCrc32Polynomial));
 }
 
 }  // namespace headrace

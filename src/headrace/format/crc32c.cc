@@ -11,9 +11,9 @@
 namespace headrace {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82F63B78;
-constexpr crc::Shifts<uint32_t> kShifts = crc::shifts(kPolynomial);
-constexpr crc::Shifts<uint32_t> kShiftsBack = crc::shifts_back(kPolynomial);
+constexpr uint32_t kCrc32cPolynomial = 0x82F63B78;
+constexpr crc::Shifts<uint32_t> kCrc32cShifts = crc::shifts(kCrc32cPolynomial);
+constexpr crc::Shifts<uint32_t> kCrc32cShiftsBack = crc::shifts_back(kCrc32cPolynomial);
 
 }  // namespace
 
@@ -32,11 +32,13 @@ Crc32c Crc32c::extended(std::span<const std::byte> bytes) const {
 }
 
 Crc32c Crc32c::joined(Crc32c next, uint64_t next_size_bytes) const {
-  return Crc32c(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
+  return Crc32c(
+      crc::joined(value_, next.value_, next_size_bytes, kCrc32cShifts, kCrc32cPolynomial));
 }
 
 Crc32c Crc32c::without_last(Crc32c last, uint64_t last_size_bytes) const {
-  return Crc32c(crc::without_last(value_, last.value_, last_size_bytes, kShiftsBack, kPolynomial));
+  return Crc32c(crc::without_last(value_, last.value_, last_size_bytes, kCrc32cShiftsBack,
+                                  kCrc32cPolynomial));
 }
 
 std::string Crc32c::to_base64() const {

@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
+constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 
 template <class Value>
 Value number_at(std::span<const std::byte> bytes, size_t i) {
@@ -33,7 +33,7 @@ constexpr std::array<ItemType, 9> kTypes = {{{"", 0},
                                              {"uint16", 2}}};
 
 template <class... Args>
-std::unexpected<Error> torn(const Args&... args) {
+std::unexpected<Error> torn_megatron(const Args&... args) {
   return std::unexpected(Error(Code::kCorrupt, cat("the Megatron index ", args...)));
 }
 
@@ -41,31 +41,31 @@ std::unexpected<Error> torn(const Args&... args) {
 
 Result<MegatronIndex> MegatronIndex::parse(std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (!kMagic.starts_with(text.substr(0, kMagic.size()))) {
+  if (!kMegatronMagic.starts_with(text.substr(0, kMegatronMagic.size()))) {
     return std::unexpected(
         Error(Code::kCorrupt, "this is no index of Megatron-Core: it begins otherwise"));
   }
-  if (file.size() < kHeadBytes) return torn("is cut");
+  if (file.size() < kHeadBytes) return torn_megatron("is cut");
   const auto version = number_at<uint64_t>(file.subspan(9), 0);
-  if (version != 1) return torn("is of version ", version, "; only 1 is known");
+  if (version != 1) return torn_megatron("is of version ", version, "; only 1 is known");
   const auto code = static_cast<uint8_t>(file[17]);
   if (code == 0 || code >= kTypes.size()) {
-    return torn("has items of the type ", unsigned{code}, ", which is unknown");
+    return torn_megatron("has items of the type ", unsigned{code}, ", which is unknown");
   }
   const auto sequences = number_at<uint64_t>(file.subspan(18), 0);
   const auto documents = number_at<uint64_t>(file.subspan(26), 0);
   const std::span<const std::byte> rest = file.subspan(kHeadBytes);
   // Divided, not multiplied: the counts may be anything.
   if (sequences > rest.size() / 12 || documents > (rest.size() - sequences * 12) / 8) {
-    return torn("is cut: it says that it has ", sequences, " sequences and ", documents,
-                " documents");
+    return torn_megatron("is cut: it says that it has ", sequences, " sequences and ", documents,
+                         " documents");
   }
   const size_t used = sequences * 12 + documents * 8;
   // What has a mode for each sequence, as multimodal data do, has a byte more for each.
   if (rest.size() != used && rest.size() != used + sequences) {
-    return torn("is ", rest.size() - used, " bytes longer than it says");
+    return torn_megatron("is ", rest.size() - used, " bytes longer than it says");
   }
-  if (documents == 0) return torn("has no documents");
+  if (documents == 0) return torn_megatron("has no documents");
   MegatronIndex out;
   out.item_type_ = kTypes[code].name;
   out.item_bytes_ = kTypes[code].bytes;
@@ -84,7 +84,8 @@ Result<void> MegatronIndex::check() {
     const auto begin = number_at<int64_t>(begins_, i);
     if (length < 0 || begin < 0 || static_cast<uint64_t>(begin) % item_bytes_ != 0 ||
         begin > INT64_MAX / 2) {
-      return torn("has an impossible sequence ", i, ": ", length, " items at byte ", begin);
+      return torn_megatron("has an impossible sequence ", i, ": ", length, " items at byte ",
+                           begin);
     }
     is_contiguous_ = is_contiguous_ && static_cast<uint64_t>(begin) == end_;
     end_ =
@@ -94,8 +95,8 @@ Result<void> MegatronIndex::check() {
   for (size_t i = 0; i <= document_count_; ++i) {
     const uint64_t first = first_sequence(i);
     if ((i == 0 && first != 0) || first < last || first > sequence_count_) {
-      return torn("says that document ", i, " begins with sequence ", first, " of ",
-                  sequence_count_);
+      return torn_megatron("says that document ", i, " begins with sequence ", first, " of ",
+                           sequence_count_);
     }
     last = first;
   }

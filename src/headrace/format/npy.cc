@@ -5,15 +5,13 @@
 #include <optional>
 #include <string_view>
 
+#include "headrace/base/as_text.h"
+
 namespace headrace {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr size_t kMostDimensions = 64;  // NumPy's own limit
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // The few kinds of Python literals that NumPy writes.
 class Literals {
@@ -82,26 +80,26 @@ class Literals {
   std::string_view text_;
 };
 
-Error torn(std::string_view what) { return {Code::kCorrupt, cat("the .npy header ", what)}; }
+Error torn_npy(std::string_view what) { return {Code::kCorrupt, cat("the .npy header ", what)}; }
 
 }  // namespace
 
 Result<size_t> npy_header_bytes(std::span<const std::byte> beginning) {
   const std::string_view text = as_text(beginning);
-  if (!kMagic.starts_with(text.substr(0, kMagic.size()))) {
+  if (!kNpyMagic.starts_with(text.substr(0, kNpyMagic.size()))) {
     return std::unexpected(Error(Code::kCorrupt, "this is no .npy file: it begins otherwise"));
   }
-  if (beginning.size() < kNpyLengthBytes) return std::unexpected(torn("is cut"));
+  if (beginning.size() < kNpyLengthBytes) return std::unexpected(torn_npy("is cut"));
   const auto major = static_cast<uint8_t>(beginning[6]);
   if (major < 1 || major > 3) {
-    return std::unexpected(torn(cat("is of version ", unsigned{major}, "; known are 1 to 3")));
+    return std::unexpected(torn_npy(cat("is of version ", unsigned{major}, "; known are 1 to 3")));
   }
   const size_t width = major == 1 ? 2 : 4;
   size_t length = 0;
   for (size_t i = 0; i < width; ++i) length |= static_cast<size_t>(beginning[8 + i]) << 8 * i;
   const size_t size = 8 + width + length;
   if (size > kMostNpyHeaderBytes) {
-    return std::unexpected(torn(cat("says that it has ", size, " bytes; that is too many")));
+    return std::unexpected(torn_npy(cat("says that it has ", size, " bytes; that is too many")));
   }
   return size;
 }
@@ -110,46 +108,46 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> header) {
   const Result<size_t> size =
       npy_header_bytes(header.first(std::min(header.size(), kNpyLengthBytes)));
   if (!size) return std::unexpected(size.error());
-  if (*size > header.size()) return std::unexpected(torn("is cut"));
+  if (*size > header.size()) return std::unexpected(torn_npy("is cut"));
   const size_t begin = static_cast<uint8_t>(header[6]) == 1 ? 10 : 12;
-  if (*size < begin) return std::unexpected(torn("is cut"));
+  if (*size < begin) return std::unexpected(torn_npy("is cut"));
   Literals literals(as_text(header.first(*size).subspan(begin)));
   NpyHeader out{.data_begin = *size};
   bool has_descr = false, has_order = false, has_shape = false;
-  if (!literals.take('{')) return std::unexpected(torn("has no dictionary"));
+  if (!literals.take('{')) return std::unexpected(torn_npy("has no dictionary"));
   while (!literals.take('}')) {
     const std::optional<std::string_view> key = literals.text();
-    if (!key || !literals.take(':')) return std::unexpected(torn("has a key that is none"));
+    if (!key || !literals.take(':')) return std::unexpected(torn_npy("has a key that is none"));
     if (*key == "descr" && !has_descr) {
       if (literals.at('[')) {
         return std::unexpected(
             Error(Code::kInvalidArgument, "the .npy file holds records of several fields"));
       }
       const std::optional<std::string_view> descr = literals.text();
-      if (!descr) return std::unexpected(torn("has no type of items"));
+      if (!descr) return std::unexpected(torn_npy("has no type of items"));
       out.descr = *descr;
       has_descr = true;
     } else if (*key == "fortran_order" && !has_order) {
       out.fortran_order = literals.take_word("True");
       if (!out.fortran_order && !literals.take_word("False")) {
-        return std::unexpected(torn("has no order of items"));
+        return std::unexpected(torn_npy("has no order of items"));
       }
       has_order = true;
     } else if (*key == "shape" && !has_shape) {
       std::optional<std::vector<uint64_t>> shape = literals.numbers();
-      if (!shape) return std::unexpected(torn("has no shape"));
+      if (!shape) return std::unexpected(torn_npy("has no shape"));
       out.shape = std::move(*shape);
       has_shape = true;
     } else {
-      return std::unexpected(torn(cat("has the key '", *key, "' too many")));
+      return std::unexpected(torn_npy(cat("has the key '", *key, "' too many")));
     }
     if (!literals.take(',') && !literals.at('}')) {
-      return std::unexpected(torn("has something behind a value"));
+      return std::unexpected(torn_npy("has something behind a value"));
     }
   }
-  if (!literals.at_end()) return std::unexpected(torn("has something behind its dictionary"));
+  if (!literals.at_end()) return std::unexpected(torn_npy("has something behind its dictionary"));
   if (!has_descr || !has_order || !has_shape) {
-    return std::unexpected(torn("does not tell type, order and shape"));
+    return std::unexpected(torn_npy("does not tell type, order and shape"));
   }
   return out;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/base/as_text.h"
+
 namespace headrace {
 namespace {
 
@@ -98,10 +100,6 @@ TarType type_of(char type) {
 
 // Other than files, only what is not known may have data.
 bool has_data(TarType type) { return type == TarType::kFile || type == TarType::kOther; }
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 }  // namespace
 

@@ -5,14 +5,10 @@
 #include "headrace/format/xml_scanner.h"
 
 namespace headrace {
-namespace {
-
-constexpr std::string_view kWhiteSpace = " \t\r\n";
-
-}  // namespace
+namespace {}  // namespace
 
 bool XmlDocument::parse(std::string_view xml) {
-  const size_t last = xml.find_last_not_of(kWhiteSpace);
+  const size_t last = xml.find_last_not_of(kXmlWhiteSpace);
   if (last == xml.npos || xml[last] != '>') return false;
   if (xml.find('\0') != xml.npos || !has_good_references(xml)) return false;
   // A text is kept in its element: half as many nodes.
@@ -50,9 +46,9 @@ std::string xml_text(const pugi::xml_node& parent, std::string_view name) {
 
 std::string xml_word(const pugi::xml_node& parent, std::string_view name) {
   const std::string text = xml_text(parent, name);
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
+  const size_t begin = text.find_first_not_of(kXmlWhiteSpace);
   if (begin == text.npos) return "";
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kXmlWhiteSpace) - begin + 1);
 }
 
 Result<std::optional<StoredChecksum>> xml_checksum(const pugi::xml_node& parent) {

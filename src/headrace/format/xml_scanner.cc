@@ -12,11 +12,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kWhiteSpace = " \t\r\n";
-
 bool is_white_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 bool is_white_space(std::string_view text) {
-  return is_white_space(text.front()) && text.find_first_not_of(kWhiteSpace) == text.npos;
+  return is_white_space(text.front()) && text.find_first_not_of(kXmlWhiteSpace) == text.npos;
 }
 
 // What names consist of; each byte beyond ASCII counts as a letter.
@@ -122,7 +120,7 @@ void XmlScanner::Marks::search(const char* begin) {
 
 XmlScanner::XmlScanner(std::string_view document)
     : at_(document.data()),
-      end_(at_ + (document.find_last_not_of(kWhiteSpace) + 1)),
+      end_(at_ + (document.find_last_not_of(kXmlWhiteSpace) + 1)),
       marks_({at_, end_}) {
   const std::string_view xml(at_, end_);
   if (xml.starts_with("\xEF\xBB\xBF")) at_ += 3;  // that it is UTF-8

@@ -9,6 +9,8 @@
 
 namespace headrace {
 
+constexpr std::string_view kXmlWhiteSpace = " \t\r\n";
+
 // True if every '&' of a document begins a reference to a character: "&amp;" and its kind, or a
 // number. A bare '&' is refused in comments and CDATA, too, where it may stand: these services do
 // not write it.

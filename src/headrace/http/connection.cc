@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "headrace/base/as_text.h"
 #include "headrace/base/ascii.h"
 #include "headrace/base/fork.h"
 #include "headrace/format/chunked.h"
@@ -40,10 +41,6 @@ constexpr std::chrono::milliseconds kSilentFor{1};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using Moss = AisState::Moss;
 
-struct Entry {
+struct MossEntry {
   std::string bucket{}, object{}, archpath{}, opaque{};
   bool names_bucket = false;
   int64_t start = 0, length = 0;
@@ -21,7 +21,7 @@ struct Entry {
 
 struct Batch {
   std::string mime = ".tar";
-  std::vector<Entry> entries{};
+  std::vector<MossEntry> entries{};
   bool continues = false, only_names = false, streams = false;
 };
 
@@ -64,7 +64,7 @@ std::optional<Response> read_batch(const Call& call, Batch& batch) {
   batch.only_names = (*message)["onob"].boolean();
   batch.streams = (*message)["strm"].boolean();
   for (const Json& each : (*message)["in"].array()) {
-    Entry entry{.bucket = call.route.bucket,
+    MossEntry entry{.bucket = call.route.bucket,
                 .object = collapsed(each["objname"].text()),
                 .archpath = each["archpath"].text(),
                 .opaque = each["opaque"].text(),
@@ -94,7 +94,7 @@ std::optional<Response> read_batch(const Call& call, Batch& batch) {
   return std::nullopt;
 }
 
-std::string member_name(const Entry& entry, bool only_names) {
+std::string member_name(const MossEntry& entry, bool only_names) {
   std::string name =
       only_names ? entry.object : BucketName::from_key(entry.bucket).name + "/" + entry.object;
   return entry.archpath.empty() ? name : name + "/" + entry.archpath;
@@ -123,7 +123,7 @@ class Collector {
 
   void collect() {
     const Moss& moss = call_.world.ais.moss;
-    for (const Entry& entry : batch_.entries) {
+    for (const MossEntry& entry : batch_.entries) {
       if (parts.size() >= moss.ends_after) {
         ends_early = true;
         return;
@@ -134,7 +134,7 @@ class Collector {
 
  private:
   // Whether the batch goes on.
-  bool take(const Entry& entry) {
+  bool take(const MossEntry& entry) {
     Part part{.name = member_name(entry, batch_.only_names)};
     Bucket* const bucket = call_.world.storage.find(entry.bucket);
     const ObjectPtr object = bucket ? bucket->find(entry.object) : nullptr;
@@ -167,7 +167,7 @@ class Collector {
     return node.is_up && node.in_map;
   }
 
-  bool cut(const Entry& entry, Part& part) {
+  bool cut(const MossEntry& entry, Part& part) {
     const uint64_t size = part.body.size_bytes();
     const auto begin = static_cast<uint64_t>(entry.start);
     const uint64_t end = entry.length < 0 ? size : begin + static_cast<uint64_t>(entry.length);
@@ -186,7 +186,7 @@ class Collector {
     return true;
   }
 
-  bool take_missing(const Entry& entry, Part part, std::string why) {
+  bool take_missing(const MossEntry& entry, Part part, std::string why) {
     const Moss& moss = call_.world.ais.moss;
     if (!batch_.streams && !batch_.continues) {
       failed = error(call_.request, 404, "ErrNotFound", why);
@@ -214,7 +214,7 @@ class Collector {
   }
 
   // A strict stream ends where the target that sends it misses something of its own.
-  bool ends_at(const Entry& entry) const {
+  bool ends_at(const MossEntry& entry) const {
     switch (call_.world.ais.moss.missing) {
       case Moss::Missing::kEndsEarly: return true;
       case Moss::Missing::kMarker: return false;
@@ -256,7 +256,7 @@ Packed packed(const std::string& mime, std::vector<Part>& parts, bool is_open) {
 std::string metadata(const Batch& batch, const std::vector<Part>& parts, const std::string& uuid) {
   Json::Array out;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Entry& entry = batch.entries[i];
+    const MossEntry& entry = batch.entries[i];
     const BucketName name = BucketName::from_key(entry.bucket);
     Json::Object line = {{"objname", entry.object}};
     if (!entry.archpath.empty()) line.emplace_back("archpath", entry.archpath);
@@ -278,7 +278,7 @@ Response at_proxy(const Call& call, const Batch& batch) {
   if (call.request.parameter("coloc") == "1") {
     // The one that most of the entries belong to.
     std::vector<uint64_t> counts(call.world.cluster.nodes.size());
-    for (const Entry& entry : batch.entries) {
+    for (const MossEntry& entry : batch.entries) {
       const std::string unique = BucketName::from_key(entry.bucket).unique_prefix() + entry.object;
       ++counts[owner_among(call.world.cluster.nodes, targets, unique)];
     }
@@ -301,7 +301,7 @@ Response moss(const Call& call) {
   if (!call.route.bucket.empty() && !call.world.storage.find(call.route.bucket)) {
     return no_such_bucket(call.request, call.route.bucket);
   }
-  for (const Entry& entry : batch.entries) {
+  for (const MossEntry& entry : batch.entries) {
     if (entry.bucket.empty()) {
       return error(call.request, 400, "",
                    "missing bucket specification for object \"" + entry.object + "\"");

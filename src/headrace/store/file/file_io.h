@@ -19,6 +19,9 @@
 
 namespace headrace {
 
+// Of everything here that a caller gave up.
+inline Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
+
 // The last component of the name of a file that is being written begins with this, if it has a name
 // yet. Listings omit such files, and the writer holds a lock on them (flock).
 inline constexpr std::string_view kTempPrefix = ".headrace-tmp-";

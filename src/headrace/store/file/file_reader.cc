@@ -17,8 +17,6 @@ constexpr uint32_t kMaxReads = 3;      // of one file that changes while it is r
 constexpr uint64_t kFirstGuessBytes = 128 * kKiB;
 constexpr size_t kEndedTogether = 16;
 
-Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
-
 }  // namespace
 
 // A batch in progress, from which several threads take slots. The batch lives until its last slot

@@ -30,8 +30,6 @@ constexpr uint64_t kCopyBytes = 8 * kMiB;  // of one copy_file_range: then cance
 constexpr uint64_t kStreamedBytes = kMiB;  // of one read and write, where the system copies nothing
 constexpr size_t kIdleWalks = 4;           // listings that wait for their next page
 
-Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
-
 class FileStore : public ObjectStore, public std::enable_shared_from_this<FileStore> {
  public:
   FileStore(std::string root, const StoreOptions& options, std::shared_ptr<BlockPool> pool,

@@ -13,9 +13,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kWriteBytes = 8 * kMiB;  // of one pwrite; then cancel is looked at
-
-Error cancelled_error() { return Error(Code::kCancelled, "cancelled"); }
+constexpr uint64_t kWriteAtOnceBytes = 8 * kMiB;  // of one pwrite; then cancel is looked at
 
 }  // namespace
 
@@ -103,8 +101,8 @@ Result<void> FileUpload::write(const UploadPart& part) {
       {
         // The kernel admits one writer at a time while the others spin; here they sleep.
         const Lock one_at_a_time(writing_);
-        written =
-            ::pwrite(*file, bytes.data(), std::min<size_t>(bytes.size(), kWriteBytes), offset);
+        written = ::pwrite(*file, bytes.data(), std::min<size_t>(bytes.size(), kWriteAtOnceBytes),
+                           offset);
         if (written < 0) error = errno;
       }
       if (written < 0) {

@@ -11,7 +11,7 @@ constexpr std::chrono::seconds kAtLeast{1};
 constexpr double kTimesSlower = 8;
 constexpr uint32_t kLeastBodies = 32;  // for a median that means something
 constexpr uint32_t kMostBodies = 256;
-constexpr std::chrono::seconds kForgetAfter{10};  // half of them
+constexpr std::chrono::seconds kForgetBodiesAfter{10};  // half of them
 
 nanoseconds of_mebibyte(uint64_t bytes, nanoseconds time) {
   const auto mebibytes = static_cast<double>(std::max<uint64_t>(bytes, 1)) / kMiB;
@@ -23,7 +23,7 @@ nanoseconds of_mebibyte(uint64_t bytes, nanoseconds time) {
 
 void BodyRates::took(uint64_t bytes, nanoseconds time, TimePoint now) {
   if (bytes < kLeastBytes) return;
-  if (of_mebibyte_.total() >= kMostBodies || now - halved_at_ >= kForgetAfter) {
+  if (of_mebibyte_.total() >= kMostBodies || now - halved_at_ >= kForgetBodiesAfter) {
     of_mebibyte_.halve();
     halved_at_ = now;
   }

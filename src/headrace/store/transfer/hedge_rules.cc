@@ -12,7 +12,7 @@ using std::chrono::nanoseconds;
 constexpr uint32_t kLeastAnswers = 16;
 constexpr uint32_t kMostAnswers = 1024;
 constexpr uint32_t kRefreshEvery = 32;
-constexpr std::chrono::seconds kForgetAfter{10};  // half of it
+constexpr std::chrono::seconds kForgetAnswersAfter{10};  // half of it
 constexpr double kLateShare = 0.975;
 // What takes half as long again as the median is late where answers hardly differ, but never what
 // is only a few milliseconds behind: those are the machine's, on either side.
@@ -48,7 +48,7 @@ void HedgeRules::took(AnswerKind kind, nanoseconds latency, TimePoint now) {
 }
 
 void HedgeRules::refresh(OfKind& kind, TimePoint now) {
-  const bool is_old = now - kind.halved_at >= kForgetAfter;
+  const bool is_old = now - kind.halved_at >= kForgetAnswersAfter;
   if (is_old || kind.latencies.total() >= kMostAnswers) {
     const bool is_begun = kind.halved_at != TimePoint();
     if (is_begun && kind.latencies.total() >= 4 * kLeastAnswers) kind.latencies.halve();
