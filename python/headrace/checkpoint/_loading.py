@@ -188,17 +188,9 @@ def _refuse_early(archive: Archive) -> None:
     if not hasattr(unpickler, "_get_user_allowed_globals"):
         return  # an old torch, which refuses when it reaches the name
     allowed = {*unpickler._get_allowed_globals(), *unpickler._get_user_allowed_globals()}
-    names = sorted(name for name in archive.outline.functions if _new_name(name) not in allowed)
+    names = sorted(name for name in archive.outline.functions if name not in allowed)
     if names:
         raise _weights_only_error(archive.url, f"it names {', '.join(names)}")
-
-
-def _new_name(name: str) -> str:
-    """Return the Python 3 name for a name of Python 2, which pickles of protocol 2 have."""
-    module, _, rest = name.rpartition(".")
-    if (module, rest) in torch._utils.NAME_MAPPING:
-        return ".".join(torch._utils.NAME_MAPPING[module, rest])
-    return f"{torch._utils.IMPORT_MAPPING.get(module, module)}.{rest}"
 
 
 def _weights_only_error(url: str, reason: str) -> Exception:
