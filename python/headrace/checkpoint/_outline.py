@@ -411,7 +411,8 @@ class _Unpickler(pickle._Unpickler):
         self.append(Made("builtins.set"))
 
     def load_frozenset(self) -> None:
-        self.append(Made("builtins.frozenset", (self.pop_mark(),)))
+        items = self.pop_mark()  # first: `append` is then that of another stack
+        self.append(Made("builtins.frozenset", (items,)))
 
     # ---- bytes
 
