@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
+import torch
+
 __all__ = [
     "REBUILD_PARAMETER",
     "Made",
@@ -38,6 +40,11 @@ _HERE: Any = object()
 REBUILD_PARAMETER = "torch._utils._rebuild_parameter"
 
 _DICT = "builtins.dict"
+
+# The names of Python 3 for those of Python 2, which protocol 2 has. torch's tables lack what is of
+# no use in a checkpoint, and can be the name of a user's module; torch 2.3 has none.
+_NAMES: dict[Any, Any] = getattr(torch._utils, "NAME_MAPPING", _compat_pickle.NAME_MAPPING)
+_MODULES: dict[str, str] = getattr(torch._utils, "IMPORT_MAPPING", _compat_pickle.IMPORT_MAPPING)
 
 
 class PlaceError(ValueError):
@@ -267,7 +274,6 @@ class _Unpickler(pickle._Unpickler):
     whether the call succeeds, and only a broken form of the pickle itself is an error here.
     """
 
-    proto: int
     read: Callable[[int], bytes]
     append: Callable[[Any], None]
     stack: list[Any]
@@ -282,11 +288,12 @@ class _Unpickler(pickle._Unpickler):
 
     # ---- names
 
+    def load_proto(self) -> None:
+        self.read(1)  # whatever it is; an opcode of a later one is an error
+
     def find_class(self, module: str, name: str) -> Any:
-        if self.proto < 3:  # these have the names of Python 2
-            module, name = _compat_pickle.NAME_MAPPING.get(
-                (module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name)
-            )
+        # In any protocol, as torch's restricted unpickler does.
+        module, name = _NAMES.get((module, name), (_MODULES.get(module, module), name))
         full_name = f"{module}.{name}"
         return self.named.setdefault(full_name, Named(full_name))
 
@@ -433,6 +440,7 @@ class _Unpickler(pickle._Unpickler):
 
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,
+        pickle.PROTO[0]: load_proto,
         pickle.REDUCE[0]: load_reduce,
         pickle.NEWOBJ[0]: load_newobj,
         pickle.NEWOBJ_EX[0]: load_newobj_ex,
