@@ -50,6 +50,7 @@ class _Tensor:
     metadata: dict[str, bool]
     """Whether the tensor is the conjugate or the negative of the stored values."""
     attributes: dict[str, Any]
+    """Those with plain values, which were set on it."""
 
 
 class CheckpointReader:
@@ -109,9 +110,11 @@ class CheckpointReader:
     def keys(self) -> list[str]:
         """Return the keys of all tensors, such as ``"model.layers.0.weight"``, in file order.
 
-        A key joins, with dots, the dictionary keys and positions on the way to the tensor. If
-        several tensors have the same one, as with the dictionary keys ``5`` and ``"5"``, it is
-        listed once, and asking for it raises an error.
+        A key joins, with dots, the dictionary keys, the names of attributes and the positions on
+        the way to the tensor. If several tensors have the same one, as with the dictionary keys
+        ``5`` and ``"5"``, it is listed once, and asking for it raises an error. The elements of a
+        named tuple have the names of its fields, if this process has imported its class, and else
+        positions.
 
         Examples:
             >>> headrace.checkpoint.open("gs://bucket/run1/step100.pt").keys()
@@ -158,6 +161,8 @@ class CheckpointReader:
 
     def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
         """Read several tensors at once, to the CPU. Tensors that shared a storage share one again.
+
+        Of the attributes of a tensor, those come along that are numbers, texts, bytes or None.
 
         Raises:
             KeyError: there is no such tensor.

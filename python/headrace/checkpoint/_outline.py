@@ -34,6 +34,9 @@ Way = tuple["Way", Any] | None
 # dictionaries could be a million times as large as the file.
 _MAX_PLACE_CHARS = 1024
 
+# More arguments than any call has that a pickle writes for another.
+_MAX_ARGS = 1024
+
 _HERE: Any = object()
 """The key of what belongs to an object without a name of its own: its state, its only argument."""
 
@@ -80,10 +83,7 @@ class Made:
     __slots__ = ("_count", "args", "class_name", "contents", "function")
 
     def __init__(
-        self,
-        function: str,
-        args: tuple[Any, ...] = (),
-        contents: Iterable[tuple[Any, Any]] = (),
+        self, function: str, args: tuple[Any, ...] = (), *contents: tuple[Any, Any]
     ) -> None:
         self.function = function
         """The name of what would have been called to make it; ``""`` if that was made itself."""
@@ -136,6 +136,9 @@ class Made:
         args = self.args
         if not args:
             return self.contents
+        if len(args) > _MAX_ARGS:
+            # As one thing, which is looked through once, however many calls have it.
+            return [(_HERE, args), *self.contents]
         if self.is_tensor:
             return [*((_HERE, value) for value in args), *self.contents]
         names = _fields_of(self.function)
@@ -295,7 +298,7 @@ class _Unpickler(pickle._Unpickler):
         # In any protocol, as torch's restricted unpickler does.
         module, name = _NAMES.get((module, name), (_MODULES.get(module, module), name))
         full_name = f"{module}.{name}"
-        return self.named.setdefault(full_name, Named(full_name))
+        return self.named.setdefault(full_name, Named(full_name[:_MAX_PLACE_CHARS]))
 
     def get_extension(self, code: int) -> None:
         # The original uses this process's registry instead of find_class.
@@ -313,11 +316,14 @@ class _Unpickler(pickle._Unpickler):
 
     # ---- calls
 
-    def _called(self, function: Any, args: Any, contents: Iterable[tuple[Any, Any]] = ()) -> Any:
-        """Return what takes the place of what this call would have made."""
-        args = tuple(args) if isinstance(args, list | tuple) else (args,)
+    def _called(self, function: Any, args: Any, named: Any = None) -> Any:
+        """Return what takes the place of what this call would have made.
+
+        Nothing is copied: a few bytes of a pickle can repeat a call with all that is in it.
+        """
+        args = args if isinstance(args, tuple) else (args,)
         name = function.name if isinstance(function, Named) else ""
-        match name, args:
+        match name, args if len(args) <= _MAX_ARGS else ():
             # Protocols 2 and 3 write so what protocol 4 names: a class in a class.
             case "builtins.getattr", (Named() as outer, str() as inner):
                 if len(outer.name) + len(inner) < _MAX_PLACE_CHARS:
@@ -325,9 +331,9 @@ class _Unpickler(pickle._Unpickler):
             case "copyreg._reconstructor", (cls, _, state):
                 return self._called(cls, () if state is None else (state,))
             case "copyreg.__newobj__", (cls, *rest):
-                return self._called(cls, rest)
-            case "copyreg.__newobj_ex__", (cls, rest, Made() as named):
-                return self._called(cls, rest, named.contents)
+                return self._called(cls, tuple(rest))
+            case "copyreg.__newobj_ex__", (cls, rest, by_name):
+                return self._called(cls, rest, by_name)
             case (
                 "torch._tensor._rebuild_from_type_v2" | "torch._tensor._rebuild_from_type",
                 (rebuild, Named() as cls, rest, state),
@@ -341,23 +347,15 @@ class _Unpickler(pickle._Unpickler):
                 made = Made(REBUILD_PARAMETER, tuple(rest))
                 made.add_state(state)
                 return made
-            case "collections.OrderedDict", (list() as pairs,):
-                # As Python 2 wrote it.
-                if all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-                    return Made(name, (), map(tuple, pairs))
         match function, args:
             # Protocols 2 and 3 write so what protocol 4 has an opcode for: arguments by name.
             case (
-                Made(
-                    function="functools.partial",
-                    contents=[(_, (_, (Named() as cls, *rest), Made() as named, _))],
-                ),
+                Made(function="functools.partial", contents=[(_, (_, (cls, *rest), by_name, _))]),
                 (),
-            ):
-                return self._called(cls, rest, named.contents)
-        made = Made(name, args, contents)
-        if not name:
-            made.contents.append((_HERE, function))
+            ) if len(rest) < _MAX_ARGS:
+                return self._called(cls, tuple(rest), by_name)
+        made = Made(name, args)
+        made.contents += [(_HERE, each) for each in (named, None if name else function) if each]
         return made
 
     def load_reduce(self) -> None:
@@ -369,11 +367,10 @@ class _Unpickler(pickle._Unpickler):
     def load_newobj_ex(self) -> None:
         named = self.stack.pop()
         args = self.stack.pop()
-        contents = named.contents if isinstance(named, Made) else ()
-        self.stack[-1] = self._called(self.stack[-1], args, contents)
+        self.stack[-1] = self._called(self.stack[-1], args, named)
 
     def _instantiate(self, cls: Any, args: Any) -> None:
-        self.append(self._called(cls, args))
+        self.append(self._called(cls, tuple(args)))
 
     def load_build(self) -> None:
         state = self.stack.pop()
@@ -398,9 +395,8 @@ class _Unpickler(pickle._Unpickler):
             # function, or an attribute.
             case Made(args=(Made() as changed, str() as name, value)):
                 changed[name] = value
-            case Made(args=(Made() as changed, *states)):
-                for state in states:
-                    changed.add_state(state)
+            case Made(args=(Made() as changed, state)):
+                changed.add_state(state)
             case thing:
                 self.loose.append(thing)
 
@@ -412,7 +408,7 @@ class _Unpickler(pickle._Unpickler):
     def load_dict(self) -> None:
         items = self.pop_mark()
         pairs = [(items[i], items[i + 1]) for i in range(0, len(items), 2)]
-        self.append(Made(_DICT, (), pairs))
+        self.append(Made(_DICT, (), *pairs))
 
     def load_empty_set(self) -> None:
         self.append(Made("builtins.set"))
