@@ -58,6 +58,23 @@ def require(condition: bool, text: str) -> None:
         raise InvalidArgumentError(text)
 
 
+def require_bool(name: str, value: bool) -> None:
+    require(isinstance(value, bool), f"{name} is {value!r}; it must be True or False")
+
+
+def is_weights_only(value: bool | None) -> bool:
+    """Return whether a load leaves the pickle to torch's restricted unpickler: unless it is False.
+
+    Raises:
+        InvalidArgumentError: it is neither a bool nor None.
+    """
+    require(
+        value is None or isinstance(value, bool),
+        f"weights_only is {value!r}; it must be True, None (which means True) or False",
+    )
+    return value is not False
+
+
 def require_count(name: str, value: int, *, minimum: int) -> None:
     require(
         isinstance(value, int) and minimum <= value <= _MAX_UINT32,
@@ -558,6 +575,7 @@ class Environment:
     ca_file: str = ""
     hedge: bool = True
     trace: str = ""
+    force_weights_only: bool = False
     engine: EngineOptions = EngineOptions()
 
     def endpoint(self, scheme: str) -> str:
@@ -640,6 +658,7 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         ca_file=environ.get("SSL_CERT_FILE", ""),
         hedge=switch("HEADRACE_HEDGE", default=True),
         trace=environ.get("HEADRACE_TRACE", "").strip(),
+        force_weights_only=is_true("TORCH_FORCE_WEIGHTS_ONLY_LOAD"),
         engine=EngineOptions(
             io_threads=number("HEADRACE_IO_THREADS", defaults.io_threads),
             file_threads=number("HEADRACE_FILE_THREADS", defaults.file_threads),

@@ -9,7 +9,14 @@ from typing import Any, Protocol
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 
-__all__ = ["CountOption", "Progress", "ProgressOption", "choose_progress", "count_names"]
+__all__ = [
+    "CountOption",
+    "Progress",
+    "ProgressOption",
+    "choose_progress",
+    "count_names",
+    "require_progress",
+]
 
 ProgressOption = bool | Callable[[int, int], object]
 """Whether to show a bar, or what to call with the bytes that are done and all bytes."""
@@ -62,9 +69,20 @@ class _Bar:
         self._bar.refresh()
 
 
+def require_progress(
+    option: ProgressOption | CountOption, arguments: str = "done_bytes, total_bytes"
+) -> None:
+    """Refuse what neither says whether to show progress nor can be called with it."""
+    require(
+        isinstance(option, bool) or callable(option),
+        f"progress is {option!r}; it must be True, False or a function ({arguments})",
+    )
+
+
 @contextmanager
 def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iterator[Progress]:
     """Give what counts for `option`; a bar says what it is about, and how long it will take."""
+    require_progress(option)
     if option is False:
         yield _Silent()
     elif option is True:
@@ -80,10 +98,7 @@ def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iter
 @contextmanager
 def count_names(option: CountOption, what: str) -> Iterator[Callable[[int], object] | None]:
     """Give what to call with how many names have arrived; None if nobody wants to know."""
-    require(
-        isinstance(option, bool) or callable(option),
-        f"progress is {option!r}; it must be True, False or a function (names, None)",
-    )
+    require_progress(option, "names, None")
     if option is False:
         yield None
     elif option is True:

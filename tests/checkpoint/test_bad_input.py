@@ -268,6 +268,46 @@ def test_the_places_of_nested_dictionaries_are_no_larger_than_the_file(tmp_path:
     assert peak_bytes < 100 << 20
 
 
+_FUNCTION = b"cm\nf\nq\1"
+_THINGS = b"(" + b"N" * 5_000
+_OFTEN = {
+    "arguments": _FUNCTION + _THINGS + b"tq\2]" + b"h\1h\2Ra" * 5_000,
+    "arguments in a list": _FUNCTION + _THINGS + b"lq\2]" + b"h\1h\2Ra" * 5_000,
+    "arguments by name": _FUNCTION + _THINGS + b"dq\2]" + b"h\1)h\2\x92a" * 5_000,
+    "of a class": b"ccopyreg\n__newobj__\nq\1" + _THINGS + b"tq\2]" + b"h\1h\2Ra" * 5_000,
+    "pairs": b"ccollections\nOrderedDict\nq\1("
+    + b"NN\x86" * 4000
+    + b"l\x85q\2]"
+    + b"h\1h\2Ra" * 4000,
+    "state": b"cm\nf\n)R" + _THINGS + b"tq\1" + b"h\1b" * 5_000,
+    "of a function that is dropped": b"cm\nf\n)R0"
+    + _FUNCTION
+    + b"(h\1)R"
+    + _THINGS[1:]
+    + b"tq\2]"
+    + b"h\1h\2R0" * 5_000,
+    "names": b"cm\n" + b"f" * 5_000 + b"\nq\1]" + b"h\1N\x85Ra" * 5_000,
+    "a class in a class": b"c__builtin__\ngetattr\nq\1cm\nf\n"
+    + _short("n" * 5_000)
+    + b"q\x020q\3]"
+    + b"h\1h\3h\2\x86Rq\3a" * 5_000,
+}
+
+
+@pytest.mark.parametrize("name", _OFTEN)
+def test_a_call_that_a_pickle_repeats_takes_no_more_memory_each_time(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.pt").write_bytes(_zip_of("archive/data.pkl", b"\x80\x04" + _OFTEN[name] + b"."))
+    tracemalloc.start()
+    try:
+        assert headrace.checkpoint.open(tmp_path / "a.pt").keys() == []
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 50 << 20
+
+
 @pytest.mark.parametrize("name", ["long", "tuple", "number"])
 def test_a_key_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
     key: Any = {"long": "k" * 1025, "tuple": tuple(["x" * 200] * 10), "number": 10**5000}[name]

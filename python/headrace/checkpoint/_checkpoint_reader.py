@@ -11,18 +11,21 @@ import torch
 from headrace._options import require_bytes
 from headrace.checkpoint._archive import Archive
 from headrace.checkpoint._object import corrupt, refused
-from headrace.checkpoint._outline import Made, PlaceError, StorageReference, Way, place_at
+from headrace.checkpoint._outline import (
+    REBUILD_PARAMETER,
+    Made,
+    PlaceError,
+    StorageReference,
+    Way,
+    place_at,
+)
 from headrace.checkpoint._slices import MAX_GAP_BYTES, Index, about_index, require_index
 from headrace.checkpoint._storages import read_storages
 
 __all__ = ["CheckpointReader", "TensorInfo"]
 
 _STRIDED = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3")
-_PARAMETERS = (
-    "torch._utils._rebuild_parameter",
-    "torch._utils._rebuild_parameter_with_state",
-)
-_REBUILDS = "torch._utils._rebuild_"
+_PLAIN = ("", "torch.Tensor", "torch._tensor.Tensor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,8 @@ class _Tensor:
     requires_grad: bool
     metadata: dict[str, bool]
     """Whether the tensor is the conjugate or the negative of the stored values."""
+    attributes: dict[str, Any]
+    """Those with plain values, which were set on it."""
 
 
 class CheckpointReader:
@@ -70,7 +75,7 @@ class CheckpointReader:
         for way, thing in self._archive.outline.walk():
             if not isinstance(thing, Made) or id(thing) in seen:
                 continue
-            if thing.function.startswith(_REBUILDS):
+            if thing.is_tensor:
                 # The parts of a parameter or of a sparse tensor are not tensors of their own.
                 _add_made_below(thing, seen)
                 place = self._place(way)
@@ -105,9 +110,11 @@ class CheckpointReader:
     def keys(self) -> list[str]:
         """Return the keys of all tensors, such as ``"model.layers.0.weight"``, in file order.
 
-        A key joins, with dots, the dictionary keys and positions on the way to the tensor. If
-        several tensors have the same one, as with the dictionary keys ``5`` and ``"5"``, it is
-        listed once, and asking for it raises an error.
+        A key joins, with dots, the dictionary keys, the names of attributes and the positions on
+        the way to the tensor. If several tensors have the same one, as with the dictionary keys
+        ``5`` and ``"5"``, it is listed once, and asking for it raises an error. The elements of a
+        named tuple have the names of its fields, if this process has imported its class, and else
+        positions.
 
         Examples:
             >>> headrace.checkpoint.open("gs://bucket/run1/step100.pt").keys()
@@ -154,6 +161,8 @@ class CheckpointReader:
 
     def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
         """Read several tensors at once, to the CPU. Tensors that shared a storage share one again.
+
+        Of the attributes of a tensor, those come along that are numbers, texts, bytes or None.
 
         Raises:
             KeyError: there is no such tensor.
@@ -242,18 +251,24 @@ class CheckpointReader:
     def _understand(self, made: Made) -> _Tensor | str:
         """Return a strided tensor, or the reason why it is not one."""
         made_otherwise = "is made by {}; only strided tensors are read one by one"
-        inner = made.args[0] if made.function in _PARAMETERS and made.args else made
-        if not isinstance(inner, Made) or inner.function not in _STRIDED:
+        is_parameter = made.function == REBUILD_PARAMETER and len(made.args) > 1
+        inner = made.args[0] if is_parameter else made
+        if not isinstance(inner, Made):
             return made_otherwise.format(made.function)
+        for each in (made, inner):
+            if each.class_name not in _PLAIN:
+                return f"is of the class {each.class_name}, which alone can make it"
+        if inner.function not in _STRIDED:
+            return made_otherwise.format(inner.function)
         try:
             storage, offset, shape, strides, requires_grad = inner.args[:5]
             if not isinstance(storage, StorageReference):
                 return made_otherwise.format(inner.function)
+            rest = list(inner.args[6:])
             if inner.function == _STRIDED[1]:
-                dtype = getattr(torch, inner.args[6].function.rpartition(".")[2])
+                dtype = getattr(torch, rest.pop(0).name.rpartition(".")[2])
             else:
                 dtype = torch.storage._get_dtype_from_pickle_storage_type(storage.type_name)
-            is_parameter = inner is not made
             return _Tensor(
                 storage,
                 dtype,
@@ -262,7 +277,8 @@ class CheckpointReader:
                 _numbers(strides),
                 is_parameter,
                 bool(made.args[1] if is_parameter else requires_grad),
-                dict(*inner.args[7 if inner.function == _STRIDED[1] else 6 :]),
+                {name: value for each in rest for name, value in each.contents},
+                {**inner.attributes, **made.attributes},
             )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return made_otherwise.format(inner.function)
@@ -277,8 +293,12 @@ class CheckpointReader:
             ) from None
         torch._utils.set_tensor_metadata(built, tensor.metadata)  # type: ignore[no-untyped-call]
         if tensor.is_parameter:
-            return torch.nn.Parameter(built, requires_grad=tensor.requires_grad)
-        return built.requires_grad_(tensor.requires_grad)
+            built = torch.nn.Parameter(built, requires_grad=tensor.requires_grad)
+        else:
+            built.requires_grad_(tensor.requires_grad)
+        # Not setattr, which would execute something for some names.
+        vars(built).update(tensor.attributes)
+        return built
 
 
 def _add_made_below(made: Made, seen: set[int]) -> None:

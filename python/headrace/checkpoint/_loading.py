@@ -14,8 +14,8 @@ import torch
 from headrace._engine import ObjectInfo
 from headrace._errors import HeadraceError
 from headrace._location import Url, object_at
-from headrace._options import require
-from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._options import is_weights_only, read_environment, require, require_bool
+from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
@@ -58,7 +58,7 @@ _MALFORMED = (
 def load(
     url: Url,
     map_location: MapLocation = None,
-    weights_only: bool = True,
+    weights_only: bool | None = None,
     verify: bool = True,
     *,
     store: Store | None = None,
@@ -83,8 +83,9 @@ def load(
         map_location: the destination of storages, as in `torch.load`: a device, a dict of devices,
             or a function, which receives the filled storages. Storages that do not stay on the CPU
             pass through the host in groups of 64 MiB (or one storage), two of them read ahead.
-        weights_only: accept only what torch's restricted unpickler allows. A pickle can execute
-            anything: pass False only for files whose writer you trust.
+        weights_only: None and True accept only what torch's restricted unpickler allows. A pickle
+            can execute anything: pass False only for files whose writer you trust. As in torch,
+            TORCH_FORCE_WEIGHTS_ONLY_LOAD=1 in the environment makes it True.
         verify: compare the checksums in the file. ``docs/guide/checkpoints.md`` says which checksum
             covers what.
         store: the store of the object. Default: a store of the URL's bucket.
@@ -97,16 +98,13 @@ def load(
         CorruptDataError: the file is truncated, or its bytes are not those that were saved; the
             message names the tensor.
         InvalidArgumentError: it is not a checkpoint of one file, `weights_only` refuses it, or
-            `map_location` is invalid; the message says what to do.
+            an argument is invalid; the message says what to do.
         PreconditionFailedError: it was replaced while it was being read.
     """
-    require(
-        map_location is None
-        or callable(map_location)
-        or isinstance(map_location, str | torch.device | dict),
-        f"map_location is {map_location!r}; it must be a device, the name of one, a dict of them, "
-        "a function or None",
-    )
+    _require_map_location(map_location)
+    require_bool("verify", verify)
+    require_progress(progress)
+    weights_only = is_weights_only(weights_only) or read_environment().force_weights_only
     where, name = object_at(url, store, **options)
     if is_safetensors_name(name):
         return load_tensors(find(where, name), map_location, verify, progress)
@@ -129,6 +127,22 @@ def load(
             found = _unpickle(records, map_location, weights_only)
     archive.require_whole()
     return found
+
+
+def _require_map_location(map_location: MapLocation) -> None:
+    if isinstance(map_location, dict):
+        is_right = all(isinstance(each, str) for pair in map_location.items() for each in pair)
+    else:
+        is_right = (
+            map_location is None
+            or callable(map_location)
+            or isinstance(map_location, str | torch.device)
+        )
+    require(
+        is_right,
+        f"map_location is {map_location!r}; it must be a device, the name of one, a dict of "
+        "names, a function or None",
+    )
 
 
 def _load_legacy(
@@ -188,24 +202,19 @@ def _refuse_early(archive: Archive) -> None:
     if not hasattr(unpickler, "_get_user_allowed_globals"):
         return  # an old torch, which refuses when it reaches the name
     allowed = {*unpickler._get_allowed_globals(), *unpickler._get_user_allowed_globals()}
-    names = sorted(name for name in archive.outline.functions if _new_name(name) not in allowed)
+    names = sorted(name for name in archive.outline.functions if name not in allowed)
     if names:
         raise _weights_only_error(archive.url, f"it names {', '.join(names)}")
 
 
-def _new_name(name: str) -> str:
-    """Return the Python 3 name for a name of Python 2, which pickles of protocol 2 have."""
-    module, _, rest = name.rpartition(".")
-    if (module, rest) in torch._utils.NAME_MAPPING:
-        return ".".join(torch._utils.NAME_MAPPING[module, rest])
-    return f"{torch._utils.IMPORT_MAPPING.get(module, module)}.{rest}"
-
-
 def _weights_only_error(url: str, reason: str) -> Exception:
+    unsafe = "pass weights_only=False"
+    if read_environment().force_weights_only:
+        unsafe += " and unset TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     return refused(
         url,
         f"weights_only=True refuses its pickle, which can execute anything: {reason}. If you trust "
-        "who wrote it, pass weights_only=False, or allow the class by "
+        f"who wrote it, {unsafe}, or allow the class by "
         "torch.serialization.add_safe_globals([...]); else save a state_dict of plain tensors",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._location import Url, object_at
+from headrace._options import require_bool
 from headrace._store import Store
 from headrace.checkpoint._archive import Archive, is_safetensors, read_ends
 from headrace.checkpoint._checkpoint_reader import CheckpointReader
@@ -35,8 +36,10 @@ def open(  # noqa: A001 - it is meant to read like open
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated or damaged.
-        InvalidArgumentError: it is not a checkpoint, or a key in it has more than 1,024 characters.
+        InvalidArgumentError: it is not a checkpoint, a key in it has more than 1,024 characters, or
+            an argument is invalid.
     """
+    require_bool("verify", verify)
     where, name = object_at(url, store, **options)
     if is_safetensors_name(name):
         return SafetensorsReader(find(where, name), verify)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from headrace._engine import ObjectInfo
 from headrace._leftovers import give_up, tell_left_behind
 from headrace._location import Url, object_at
-from headrace._options import require
-from headrace._progress import ProgressOption, choose_progress
+from headrace._options import require, require_bool
+from headrace._progress import ProgressOption, choose_progress, require_progress
 from headrace._store import Store, UploadWay
 from headrace.checkpoint._safetensors import is_safetensors_name, save_tensors
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
@@ -17,6 +18,8 @@ from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
 __all__ = ["FormatOption", "save"]
 
 FormatOption = Literal["torch", "safetensors"]
+
+_PROTOCOLS = range(1, pickle.HIGHEST_PROTOCOL + 1)
 
 
 def save(
@@ -58,7 +61,8 @@ def save(
         url: the URL of the object; with `store`, its name there or its whole URL.
         if_generation: the generation to replace; ``"absent"``: there must be no object. Default:
             replace any object.
-        pickle_protocol: protocol of the pickle; `load` with ``weights_only=True`` reads only 2.
+        pickle_protocol: protocol of the pickle, from 1; `load` with ``weights_only=True`` reads
+            only 2.
         format: ``"torch"`` or ``"safetensors"``. Default: what the name says. A name of safetensors
             is for that format alone.
         metadata: texts to keep in a safetensors file.
@@ -82,10 +86,17 @@ def save(
 
     Raises:
         InvalidArgumentError: a storage has no bytes, or is shared by tensors of several types; or
-            the format cannot express `obj`, or does not know an option.
+            the format cannot express `obj`, or does not know an option; or an argument is invalid.
         PreconditionFailedError: the object at `url` is not `if_generation`.
         CorruptDataError: the store reports other bytes than were sent. They are at `url`.
     """
+    require(
+        type(pickle_protocol) is int and pickle_protocol in _PROTOCOLS,
+        f"pickle_protocol is {pickle_protocol!r}; it must be from {_PROTOCOLS[0]} to "
+        f"{_PROTOCOLS[-1]}: torch.load reads no tensors of protocol 0",
+    )
+    require_bool("checksums", checksums)
+    require_progress(progress)
     where, name = object_at(url, store, **options)
     if _is_safetensors(format, name):
         return save_tensors(
@@ -99,9 +110,14 @@ def save(
             upload=upload,
             progress=progress,
         )
-    for option, value in {"metadata": metadata, "max_shard_bytes": max_shard_bytes}.items():
+    of_safetensors = {
+        "metadata": metadata is not None,
+        "max_shard_bytes": max_shard_bytes is not None,
+        "checksums=False": not checksums,
+    }
+    for option, is_given in of_safetensors.items():
         require(
-            value is None,
+            not is_given,
             f"{where.url_of(name)}: {option} is for safetensors files: let the name end with "
             ".safetensors, or pass format='safetensors'",
         )

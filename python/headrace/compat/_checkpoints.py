@@ -15,6 +15,7 @@ import torch
 import headrace.checkpoint
 from headrace import NotFoundError, Store
 from headrace import open as open_object
+from headrace._options import is_weights_only
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat.dataflux_core.user_agent import add_dataflux_user_agent
@@ -34,7 +35,7 @@ class CheckpointBucket(Protocol):
     def save(self, obj: Any, name: str) -> None:
         """Save `obj` so that `torch.load` reads it."""
 
-    def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
+    def load(self, name: str, map_location: Any, weights_only: bool | None) -> Any:
         """Load a saved object."""
 
     def exists(self, name: str) -> bool:
@@ -85,7 +86,7 @@ class _EngineBucket:
         with as_google_raises():
             headrace.checkpoint.save(obj, name, store=self._store)
 
-    def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
+    def load(self, name: str, map_location: Any, weights_only: bool | None) -> Any:
         with as_google_raises():
             return headrace.checkpoint.load(name, map_location, weights_only, store=self._store)
 
@@ -129,8 +130,12 @@ class _ClientBucket:
         with self.writer(name) as file:
             torch.save(obj, file)
 
-    def load(self, name: str, map_location: Any, weights_only: bool) -> Any:
-        return torch.load(self.reader(name), map_location=map_location, weights_only=weights_only)
+    def load(self, name: str, map_location: Any, weights_only: bool | None) -> Any:
+        return torch.load(
+            self.reader(name),
+            map_location=map_location,
+            weights_only=is_weights_only(weights_only),
+        )
 
     def exists(self, name: str) -> bool:
         return bool(self._bucket.blob(name).exists())

@@ -54,12 +54,7 @@ class Files:
         """
         store, name = self._at(path)
         try:
-            return checkpoint.load(
-                name,
-                map_location,
-                weights_only=True if weights_only is None else weights_only,
-                store=store,
-            )
+            return checkpoint.load(name, map_location, weights_only, store=store)
         except (NotFoundError, InvalidArgumentError):
             if self.holds_sharded(path):
                 raise InvalidArgumentError(

@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, 
 
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import STORE_KEYWORDS, is_moved, refuse_keywords
-from headrace._options import TimeoutOptions
+from headrace._options import TimeoutOptions, is_weights_only
 from headrace._store import Store
 from headrace.checkpoint._distributed import DistributedReader
 from headrace.fsspec import register
@@ -138,9 +138,7 @@ class _AtAnyUrl:
             reader = self._files.sharded_reader(url)
             self._load_sharded(reader)
             meta = io.BytesIO(reader.attachment(_META))
-            rest: dict[str, Any] = torch.load(
-                meta, weights_only=True if weights_only is None else weights_only
-            )
+            rest: dict[str, Any] = torch.load(meta, weights_only=is_weights_only(weights_only))
             return rest
         return self._load_whole(url, weights_only)
 

@@ -21,8 +21,8 @@ from torch.futures import Future
 from headrace import _engine
 from headrace._checkpoint_names import metadata_name, metadata_rank
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
-from headrace._options import MiB
-from headrace._progress import Progress, ProgressOption, choose_progress
+from headrace._options import MiB, require_bool
+from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
 from headrace._store import NameOrInfo, Store
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
@@ -70,6 +70,8 @@ class DistributedReader(StorageReader):
         store: Store | None = None,
         **options: Any,
     ) -> None:
+        require_bool("verify", verify)
+        require_progress(progress)
         self._store, self._options = store, options
         self._folder = Folder.at(url, options, store)
         self._verify = verify

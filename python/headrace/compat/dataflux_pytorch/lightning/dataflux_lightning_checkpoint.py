@@ -62,9 +62,7 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Return the checkpoint; None for `weights_only` means True."""
         bucket, name = self._locate(path)
-        loaded: dict[str, Any] = bucket.load(
-            name, map_location, True if weights_only is None else weights_only
-        )
+        loaded: dict[str, Any] = bucket.load(name, map_location, weights_only)
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
