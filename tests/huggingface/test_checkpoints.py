@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.huggingface import CheckpointUploads, download, latest, resume
-from headrace.huggingface import _uploads as uploads_module
-from headrace.huggingface._manifest import (
+from headrace._manifest import (
     MANIFEST_NAME,
     FileSum,
     manifest_of,
     parse_manifest,
     step_of,
 )
+from headrace.huggingface import CheckpointUploads, download, latest, resume
+from headrace.huggingface import _uploads as uploads_module
 from headrace.huggingface._scratch import Scratch
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written
