@@ -35,7 +35,7 @@ _NUMBER = r"-\d{5,}-of-\d{5,}"
 # With eight more digits where a checkpoint replaces another.
 _PART = re.compile(rf"(?:-[0-9a-f]{{8}})?{_NUMBER}\.safetensors")
 # Of any format: "pytorch_model-00001-of-00002.bin", "step200-00001-of-00004".
-_NUMBERED = re.compile(rf"{_NUMBER}((?:\.[^/]*)?)$")
+_NUMBERED = re.compile(r"-\d{5,}(-of-\d{5,}(?:\.[^/]*)?)$")
 
 
 def is_safetensors_name(name: str) -> bool:
