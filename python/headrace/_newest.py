@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import datetime
-import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -66,6 +64,8 @@ class Candidate:
     """The name by which it is compared with others."""
 
 
+Order = Callable[[Candidate], tuple[Any, ...]]
+"""What candidates are sorted by, the newest last."""
 RequireWhole = Callable[[Candidate], Any]
 """Raises a `NoCheckpointError`, or an error of headrace, unless a candidate is complete."""
 
@@ -101,8 +101,8 @@ def newest(
 ) -> str | None:
     """Return the URL of the newest candidate that is complete; None if there is none.
 
-    Names that differ in whole numbers alone make a group, which these order from left to right. The
-    newest of each group are compared by their times.
+    That is the one written last; but of those whose names differ from its name in whole numbers
+    alone, it is the one with the greatest numbers, compared from left to right.
 
     Raises:
         InvalidArgumentError: nothing tells which of several is the newest, `by` is another text, or
@@ -110,17 +110,18 @@ def newest(
     """
     require(by in ("number", "time"), f"by is {by!r}; it must be 'number' or 'time'")
     search = _Search(root, require_whole)
-    groups = _groups(candidates, by)
-    infos = [each.info for group in groups for each in group]
-    if all(info.updated is not None for info in infos):
-        found = search.by_times(groups)
+    left = list(candidates)
+    if all(each.info.updated is not None for each in left):
+        found = search.first_whole(left, _order_by_time)
+        if found is not None and by == "number":
+            found = search.greatest(found, left)
     elif by == "time":
         raise InvalidArgumentError(
             f"{root.url}: the store does not tell when objects were written, so by='time' finds "
             "nothing: leave it out, and numbers in names decide"
         )
     else:
-        found = search.the_only_one(groups)
+        found = search.the_only_one(left)
     return None if found is None else search.url_of(found)
 
 
@@ -141,73 +142,42 @@ def _all_below(root: Store) -> list[ObjectInfo]:
         return []  # a directory that does not exist yet
 
 
-class _Head:
-    """The newest candidate of a group that has not been dropped."""
-
-    def __init__(self, group: list[Candidate]) -> None:
-        self.group, self.is_whole = group, False
-        # The greatest time of each candidate and those before it.
-        self._times = list(itertools.accumulate(map(_time_of, group), max))
-
-    @property
-    def candidate(self) -> Candidate:
-        return self.group[-1]
-
-    def drop(self) -> bool:
-        """Drop it, and return whether there is another."""
-        self.group.pop()
-        self._times.pop()
-        return bool(self.group)
-
-    def order(self) -> tuple[Any, ...]:
-        """Return what heads are sorted by, the next to look at last.
-
-        Until it is known to be whole, an older one with a later time may take its place.
-        """
-        time = _time_of(self.candidate) if self.is_whole else self._times[-1]
-        return time, not self.is_whole, *_order_by_number(self.candidate)
-
-
 class _Search:
     def __init__(self, root: Store, require_whole: RequireWhole) -> None:
         self._root, self._require_whole = root, require_whole
+        self._known: dict[str, bool] = {}
 
     def url_of(self, candidate: Candidate) -> str:
         return self._root.url_of(candidate.name) if candidate.name else self._root.url
 
-    def by_times(self, groups: list[list[Candidate]]) -> Candidate | None:
-        """Return the one that was written last of the newest of each group."""
-        heads = sorted(map(_Head, groups), key=_Head.order)
-        while heads:
-            head = heads.pop()
-            if head.is_whole:
-                self._warn_of_later(head.candidate, heads + [head])
-                return head.candidate
-            head.is_whole = self._is_whole(head.candidate)
-            if head.is_whole or head.drop():
-                bisect.insort(heads, head, key=_Head.order)
-        return None
+    def first_whole(self, candidates: list[Candidate], order: Order) -> Candidate | None:
+        """Return the last of those that are complete; only it and those behind it are opened."""
+        candidates = sorted(candidates, key=order, reverse=True)
+        return next(filter(self._is_whole, candidates), None)
 
-    def _warn_of_later(self, found: Candidate, heads: list[_Head]) -> None:
-        """Say so if times contradict the numbers."""
-        left = [each for head in heads for each in head.group]
-        later = [each for each in left if _time_of(each) - _time_of(found) > _SAME_TIME]
-        for other in sorted(later, key=_time_of, reverse=True):
-            if self._is_whole(other):
-                _log.warning(
-                    "%s is the newest checkpoint by the numbers in names, but %s was written "
-                    'later, at %s instead of %s: pass by="time" if times decide',
-                    self.url_of(found),
-                    self.url_of(other),
-                    _time_of(other).isoformat(),
-                    _time_of(found).isoformat(),
-                )
-                return
+    def greatest(self, last: Candidate, candidates: list[Candidate]) -> Candidate:
+        """Return the one with the greatest numbers in the group of the one written last."""
+        text = group_of(last.called)
+        group = [each for each in candidates if group_of(each.called) == text]
+        found = self.first_whole(group, _order_by_number) or last
+        if _time_of(last) - _time_of(found) > _SAME_TIME:
+            _log.warning(
+                "%s is the newest checkpoint by the numbers in names, but %s was written later, at "
+                '%s instead of %s: pass by="time" if times decide',
+                self.url_of(found),
+                self.url_of(last),
+                _time_of(last).isoformat(),
+                _time_of(found).isoformat(),
+            )
+        return found
 
-    def the_only_one(self, groups: list[list[Candidate]]) -> Candidate | None:
+    def the_only_one(self, candidates: list[Candidate]) -> Candidate | None:
         """Return the newest where no times are known: there must be one group."""
-        wholes = (next(self._wholes(group), None) for group in groups)
-        found = sorted((each for each in wholes if each is not None), key=self.url_of)
+        groups: dict[str, list[Candidate]] = {}
+        for each in candidates:
+            groups.setdefault(group_of(each.called), []).append(each)
+        newest = (self.first_whole(group, _order_by_number) for group in groups.values())
+        found = sorted((each for each in newest if each is not None), key=self.url_of)
         if len(found) > 1:
             raise InvalidArgumentError(
                 f"{self._root.url}: is {self.url_of(found[0])} or {self.url_of(found[1])} the "
@@ -217,10 +187,12 @@ class _Search:
             )
         return found[0] if found else None
 
-    def _wholes(self, group: list[Candidate]) -> Iterator[Candidate]:
-        return filter(self._is_whole, reversed(group))
-
     def _is_whole(self, candidate: Candidate) -> bool:
+        if candidate.info.name not in self._known:
+            self._known[candidate.info.name] = self._look(candidate)
+        return self._known[candidate.info.name]
+
+    def _look(self, candidate: Candidate) -> bool:
         """Return whether a candidate is complete; log why not. Errors of the store are raised."""
         try:
             try:
@@ -238,16 +210,6 @@ class _Search:
         else:
             return True
         return False
-
-
-def _groups(candidates: Iterable[Candidate], by: By) -> list[list[Candidate]]:
-    """Return the candidates that numbers can order, the newest last in each group."""
-    groups: dict[str, list[Candidate]] = {}
-    for each in candidates:
-        groups.setdefault(group_of(each.called) if by == "number" else "", []).append(each)
-    for group in groups.values():
-        group.sort(key=_order_by_number if by == "number" else _order_by_time)
-    return list(groups.values())
 
 
 def group_of(called: str) -> str:

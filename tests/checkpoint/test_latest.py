@@ -199,7 +199,11 @@ def test_of_any_names_and_times_the_newest_by_the_rule_is_found(
 ) -> None:
     begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     candidates = [
-        Candidate(name, SimpleNamespace(updated=begin + datetime.timedelta(seconds=time_s)), name)  # type: ignore[arg-type]
+        Candidate(
+            name,
+            SimpleNamespace(name=name, updated=begin + datetime.timedelta(seconds=time_s)),
+            name,
+        )  # type: ignore[arg-type]
         for name, (time_s, _) in found.items()
     ]
 
@@ -214,11 +218,10 @@ def test_of_any_names_and_times_the_newest_by_the_rule_is_found(
         return numbers_in(name), found[name][0], name
 
     wholes = [name for name, (_, is_whole) in found.items() if is_whole]
-    groups: dict[str, list[str]] = {}
-    for name in wholes:
-        groups.setdefault(group_of(name), []).append(name)
-    heads = [max(group, key=by_number) for group in groups.values()]
-    expected = max(heads if by == "number" else wholes, key=by_time, default=None)
+    expected = max(wholes, key=by_time, default=None)
+    if expected is not None and by == "number":
+        text = group_of(expected)
+        expected = max((name for name in wholes if group_of(name) == text), key=by_number)
     root: Any = SimpleNamespace(url_of=lambda name: name, url="")
     assert newest(root, candidates, require_whole, by) == expected
 

@@ -29,10 +29,10 @@ def latest(
     files are there; a folder of `headrace.huggingface` whose manifest and files are there. A part
     of several files is no checkpoint.
 
-    The newest: where names differ in whole numbers alone, these decide, from left to right
-    (``step10`` comes after ``step9``); other names, and equal numbers, are compared by the times at
-    which the objects were written. If times contradict the numbers, the log has a warning. It also
-    has everything that was passed over, with the reason.
+    The newest is the one written last; but where others have the same name except for whole
+    numbers, it is the one of these with the greatest numbers, from left to right: ``step10`` is
+    newer than ``step9``. If times contradict the numbers, the log has a warning. It also has
+    everything that was passed over, with the reason.
 
     AIStore does not tell when an object was written: on ``ais://`` only numbers can decide.
 
