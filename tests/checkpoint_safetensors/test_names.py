@@ -95,6 +95,10 @@ def test_files_that_no_index_names_are_checkpoints_if_they_have_the_same_tensors
     assert latest(tmp_path / "steps") == "step-00003-of-00004.safetensors"
     headrace.checkpoint.save(STATE, tmp_path / "one" / "step-00003-of-00004.safetensors")
     assert latest(tmp_path / "one") == "step-00003-of-00004.safetensors"
+    # What cannot be read tells nothing of the others.
+    (tmp_path / "steps" / "step-00001-of-00004.safetensors").write_bytes(b"something else")
+    (tmp_path / "steps" / "step-00002-of-00004.safetensors").write_bytes(b"")
+    assert latest(tmp_path / "steps") == "step-00003-of-00004.safetensors"
     # Of an index for other files nothing follows for these.
     write_parts(tmp_path / "steps" / "sub", "model-{}", "model.safetensors.index.json")
     (tmp_path / "steps" / "sub" / "model-00002-of-00002.safetensors").unlink()

@@ -84,7 +84,7 @@ class Completeness:
             raise NoCheckpointError(f"{url}: it is a part, and no index names it")
         # Steps have the same tensors, and parts of one model have different ones.
         for other in self._numbered.get(without_part_number(info.name) or "", []):
-            if other is info or (keys := self._keys_of(other)) is None:
+            if other.name == info.name or (keys := self._keys_of(other)) is None:
                 continue
             if keys and header.entries and keys.isdisjoint(header.entries):
                 raise NoCheckpointError(
@@ -97,6 +97,10 @@ class Completeness:
         try:
             return set(_header_of(self._store, info).entries)
         except (CorruptDataError, NotFoundError, PreconditionFailedError):
+            return None
+        except InvalidArgumentError as error:
+            if error.http_status is not None:
+                raise  # the store refuses it
             return None
 
     def _names(self, index: ObjectInfo, name: str) -> bool:
