@@ -197,7 +197,8 @@ def test_beside_uploaded_folders_one_without_a_manifest_is_an_upload_that_did_no
     assert _latest(tmp_path) == "final/model.pt"
 
 
-def test_files_beside_the_parts_of_an_unfinished_folder_are_no_checkpoints(tmp_path: Path) -> None:
-    _write(tmp_path / "step8" / "__0_0.distcp", b"x")
+@pytest.mark.parametrize("name", ["__0_0.distcp", "model__0_0.distcp"])
+def test_files_of_an_unfinished_folder_are_no_checkpoints(name: str, tmp_path: Path) -> None:
+    _write(tmp_path / "step8" / name, file_of(STATE))
     _write(tmp_path / "step8" / "meta.pt", file_of(STATE))
     assert _latest(tmp_path) is None

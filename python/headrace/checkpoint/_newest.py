@@ -68,7 +68,7 @@ def _candidates(objects: Objects) -> Iterator[Candidate]:
         folder, _, last = name.rpartition("/")
         if last == MANIFEST_NAME:
             uploaded.add(folder)
-        if last == METADATA_NAME or is_data(last):
+        if last == METADATA_NAME or is_data(last) or last.endswith(".distcp"):
             saved.add(folder)
         if last in (MANIFEST_NAME, METADATA_NAME):
             complete.add(folder)
