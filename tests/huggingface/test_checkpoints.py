@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.huggingface import CheckpointUploads, download, latest, resume
-from headrace.huggingface import _uploads as uploads_module
-from headrace.huggingface._manifest import (
+from headrace._manifest import (
     MANIFEST_NAME,
     FileSum,
     manifest_of,
     parse_manifest,
     step_of,
 )
+from headrace.huggingface import CheckpointUploads, download, latest, resume
+from headrace.huggingface import _uploads as uploads_module
 from headrace.huggingface._scratch import Scratch
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written
@@ -119,6 +119,43 @@ def test_only_a_folder_with_its_manifest_and_its_files_counts(
     assert not list(tmp_path.glob(".headrace-*"))
 
 
+def test_the_newest_is_that_of_any_other_checkpoint(
+    file: headrace.Store, save: Save, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    import headrace.checkpoint
+
+    upload(file, save(10, "ten"), save(9, "nine"))  # 9 is written last
+    ten, nine = (file.url_of(f"run/checkpoint-{step}") for step in (10, 9))
+    root = Path(file.url.removeprefix("file://")) / "run"
+    for i, step in enumerate((10, 9)):
+        os.utime(root / f"checkpoint-{step}" / MANIFEST_NAME, (1000 + 10 * i, 1000 + 10 * i))
+    for find in (latest, headrace.checkpoint.latest):
+        assert find("run", store=file) == ten
+        assert find("run", store=file, by="time") == nine
+    assert resume("run", tmp_path / "new", store=file, by="time") == str(
+        tmp_path / "new" / "checkpoint-9"
+    )
+    for load in (headrace.checkpoint.load, headrace.checkpoint.open):
+        with pytest.raises(InvalidArgumentError, match=r"headrace\.huggingface\.download"):
+            load(ten)
+
+
+@pytest.mark.parametrize("status", [400, 403, 405])
+def test_a_manifest_that_the_store_refuses_to_show_is_an_error(
+    status: int, server: FaultServer, gcs: headrace.Store, save: Save, tmp_path: Path
+) -> None:
+    upload(gcs, save(1, "one"), save(2, "two"))
+    for find in (
+        lambda: latest("run", store=gcs),
+        lambda: download("run/checkpoint-2", tmp_path / "new", store=gcs),
+    ):
+        server.faults([{"match": {"kind": "media"}, "count": 1, "action": {"status": status}}])
+        with pytest.raises(HeadraceError) as raised:
+            find()
+        assert raised.value.http_status == status
+
+
 def test_a_file_that_is_not_the_uploaded_one_is_an_error(
     store: headrace.Store, save: Save, tmp_path: Path
 ) -> None:
@@ -137,6 +174,17 @@ def test_older_checkpoints_are_deleted_when_newer_ones_are_complete(
     upload(store, *(save(step, str(step)) for step in (1, 2, 10, 11)), keep=2)
     folders = {info.name.split("/")[1] for info in store.list("run/")}
     assert folders == {"checkpoint-0", "checkpoint-10", "checkpoint-11", "notes.txt"}
+
+
+def test_only_checkpoints_whose_names_differ_in_the_number_alone_are_deleted_as_older(
+    file: headrace.Store, save: Save
+) -> None:
+    made = save(1, "best")
+    best = made.rename(made.parent / "best-1")
+    upload(file, best)
+    upload(file, *(save(step, str(step)) for step in (2, 3)), keep=1)
+    folders = {info.name.split("/")[1] for info in file.list("run/")}
+    assert folders == {"best-1", "checkpoint-3"}
 
 
 def test_the_local_folder_may_go_while_it_is_uploaded(

@@ -91,7 +91,10 @@ def test_an_upload_that_fails_is_an_error_of_the_training(
     assert latest("run", store=gcs) is None
 
 
-def test_transformers_reads_a_model_that_headrace_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", [None, "fp16"])
+def test_transformers_reads_a_model_that_headrace_saved(
+    variant: str | None, tmp_path: Path
+) -> None:
     config = transformers.LlamaConfig(
         hidden_size=16,
         intermediate_size=16,
@@ -102,17 +105,22 @@ def test_transformers_reads_a_model_that_headrace_saved(tmp_path: Path) -> None:
     )
     model = transformers.LlamaForCausalLM(config)
     config.save_pretrained(tmp_path)
+    file = "model.safetensors" if variant is None else f"model.{variant}.safetensors"
     for options in ({}, {"max_shard_bytes": 2000}):
-        headrace.checkpoint.save(model.state_dict(), tmp_path / "model.safetensors", **options)
-        found = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+        headrace.checkpoint.save(model.state_dict(), tmp_path / file, **options)
+        found = transformers.LlamaForCausalLM.from_pretrained(tmp_path, variant=variant)
         for name, tensor in model.state_dict().items():
             assert torch.equal(found.state_dict()[name], tensor), name
-        (tmp_path / "model.safetensors").unlink(missing_ok=True)
+        (tmp_path / file).unlink(missing_ok=True)
     # And the other way round.
-    model.save_pretrained(tmp_path / "theirs", max_shard_size="2KB")
-    loaded = headrace.checkpoint.load(tmp_path / "theirs" / "model.safetensors")
+    model.save_pretrained(tmp_path / "theirs", max_shard_size="2KB", variant=variant)
+    loaded = headrace.checkpoint.load(tmp_path / "theirs" / file)
     assert set(loaded) == set(model.state_dict())
     assert all(torch.equal(loaded[name], each) for name, each in model.state_dict().items())
+    index = headrace.checkpoint.latest(tmp_path / "theirs")
+    assert index is not None
+    assert index.endswith(".json")
+    assert set(headrace.checkpoint.load(index)) == set(loaded)
 
 
 def test_accelerate_resumes_from_what_was_uploaded(gcs: headrace.Store, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from headrace.checkpoint._parallel_reads import Wanted, read_into
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Archive", "Ends", "is_legacy", "is_safetensors", "open_archive", "read_ends"]
+__all__ = ["Archive", "Ends", "is_legacy", "is_safetensors", "read_ends"]
 
 Ends = list[tuple[int, bytes]]
 """The bytes read from both ends of an object, or all of it: each with its offset."""
@@ -217,19 +217,6 @@ class Archive:
             else:
                 missing.append((begin, end, memory))
         read_into(self.store, self.info, missing)
-
-
-def open_archive(store: Store, info: ObjectInfo, *, verify: bool) -> Archive:
-    """Read the directory and the pickle of a checkpoint.
-
-    This takes one request, or two at once, for both ends of the object, then one each for a
-    directory and a pickle that do not fit into these.
-
-    Raises:
-        InvalidArgumentError: it is not a file of `torch.save`.
-        CorruptDataError: it is truncated or damaged.
-    """
-    return Archive(store, info, read_ends(store, info), verify)
 
 
 def read_ends(store: Store, info: ObjectInfo) -> Ends:

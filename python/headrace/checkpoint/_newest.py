@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-import itertools
-import posixpath
-import re
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterator
 from typing import Any
 
-from headrace._checkpoint_names import METADATA_NAME
-from headrace._engine import ObjectInfo
-from headrace._errors import (
-    CorruptDataError,
-    InvalidArgumentError,
-    NotFoundError,
-    PreconditionFailedError,
-)
-from headrace._location import Url, is_local, root_at
+from headrace._checkpoint_names import METADATA_NAME, is_data
+from headrace._location import Url, root_at
+from headrace._manifest import MANIFEST_NAME, step_of
+from headrace._newest import By, Candidate, Objects, newest
 from headrace._store import Store
-from headrace.checkpoint._archive import open_archive
-from headrace.checkpoint._safetensors import find, is_part_name, is_safetensors_name
+from headrace.checkpoint._completeness import Completeness
+from headrace.checkpoint._safetensors import is_index_name, single_name_of
 
 __all__ = ["latest"]
 
-_NUMBER = re.compile(r"[0-9]+")
+_log = logging.getLogger("headrace")
 
 
-def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
+def latest(
+    url: Url = "", *, by: By = "number", store: Store | None = None, **options: Any
+) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
-    A complete checkpoint is a single file with a whole directory and pickle, a safetensors file,
-    the index of several that are all there, or a folder of `torch.distributed.checkpoint` with its
-    ``.metadata``. The newest is the one updated last; of several updated at the same time, the last
-    by name. A file that is replaced during the check is looked at once more, and skipped if it is
-    replaced again.
+    Complete is a file that `load` can read to its end; the index of several safetensors files that
+    are all there; a folder of `torch.distributed.checkpoint` whose ``.metadata`` is whole and whose
+    files are there; a folder of `headrace.huggingface` whose manifest and files are there. A part
+    of several files is no checkpoint.
 
-    AIStore does not tell when an object was written. On ``ais://`` the newest is therefore the last
-    by name, with numbers compared as numbers: ``step-10`` comes after ``step-9``, whichever was
-    saved first. Names that differ in more than numbers cannot be compared so.
+    The newest is the one written last; but where others have the same name except for whole
+    numbers, it is the one of these with the greatest numbers, from left to right: ``step10`` is
+    newer than ``step9``. If times contradict the numbers, the log has a warning. It also has
+    everything that was passed over, with the reason.
+
+    AIStore does not tell when an object was written: on ``ais://`` only numbers can decide.
+
+    ``docs/guide/checkpoints.md`` has the whole rule.
 
     Examples:
         >>> headrace.checkpoint.latest("gs://bucket/run1")
@@ -47,6 +46,7 @@ def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str 
         url: a bucket, a folder in it, or a directory; it need not exist. Names that merely begin
             with the same text are not below it. With `store`, the name of a folder there; ``""``:
             the whole store.
+        by: ``"number"``: numbers in names decide before times. ``"time"``: times alone.
         store: the store to search. Default: a store at `url`.
         options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
@@ -54,98 +54,61 @@ def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str 
         NotFoundError: there is no such bucket.
         InvalidArgumentError: no store has such a URL, or several checkpoints could be the newest:
             neither their times nor the numbers in their names tell which.
+        HeadraceError: the store refuses to show an object, so nothing tells whether it is newer:
+            `PermissionDeniedError`, or `InvalidArgumentError` for one under a customer's key.
     """
-    root = root_at(url, store, **options)
-    candidates = list(_candidates(_all_below(root)))
-    if all(info.updated is not None for info in candidates):
-        candidates.sort(key=lambda each: (each.updated, each.name), reverse=True)
-        return next(_checkpoints(root, candidates), None)
-    by_text: dict[tuple[str, ...], list[ObjectInfo]] = {}
-    for info in candidates:
-        text = tuple(_NUMBER.split(_name_of(info)))
-        by_text.setdefault(text, []).append(info)
-    newest: list[str] = []
-    for group in by_text.values():
-        group.sort(key=lambda each: (_numbers(_name_of(each)), each.name), reverse=True)
-        newest += itertools.islice(_checkpoints(root, group), 1)
-    if len(newest) > 1:
-        first, second = sorted(newest)[:2]
-        raise InvalidArgumentError(
-            f"{root.url}: is {first} or {second} the newest? The store does not tell when they were"
-            " written, and their names differ in more than numbers; search a folder that has "
-            "checkpoints of one kind, or name the checkpoint"
-        )
-    return newest[0] if newest else None
+    objects = Objects(root_at(url, store, **options))
+    return newest(objects.root, _candidates(objects), Completeness(objects).require, by)
 
 
-def _checkpoints(root: Store, candidates: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Yield the URLs of those that are complete."""
-    for info in candidates:
-        if posixpath.basename(info.name) != METADATA_NAME:
-            if _is_whole(root, info):
-                yield root.url_of(info.name)
-        elif name := _name_of(info):
-            yield root.url_of(name)
-        else:
-            yield root.url
+def _candidates(objects: Objects) -> Iterator[Candidate]:
+    """Yield what may be a checkpoint: folders by the object that makes them one, and files."""
+    uploaded, saved, complete = set(), set(), set()
+    for name in objects.by_name:
+        folder, _, last = name.rpartition("/")
+        if last == MANIFEST_NAME:
+            uploaded.add(folder)
+        if last == METADATA_NAME or is_data(last) or last.endswith(".distcp"):
+            saved.add(folder)
+        if last in (MANIFEST_NAME, METADATA_NAME):
+            complete.add(folder)
+    runs = {_parent_of(folder) for folder in uploaded if folder}
+    unfinished = set()
+    for info in objects.by_name.values():
+        folder, _, last = info.name.rpartition("/")
+        upload = _upload_of(folder, uploaded, runs) if uploaded else None
+        if upload is not None:
+            if upload in uploaded:
+                if folder == upload and last == MANIFEST_NAME:
+                    yield Candidate(folder, info, folder)
+            else:
+                unfinished.add((upload, MANIFEST_NAME))
+        elif last == METADATA_NAME:
+            yield Candidate(folder, info, folder)
+        elif folder not in saved:
+            called = single_name_of(info.name) if is_index_name(info.name) else info.name
+            yield Candidate(info.name, info, called)
+        elif folder not in complete:
+            unfinished.add((folder, METADATA_NAME))
+    for folder, missing in sorted(unfinished):
+        url = objects.root.url_of(folder) if folder else objects.root.url
+        _log.info("latest() passes over %s: it has no %s, which is written last", url, missing)
 
 
-def _name_of(info: ObjectInfo) -> str:
-    """Return the name of the checkpoint, which may be a folder."""
-    folder, _, last = info.name.rpartition("/")
-    return folder if last == METADATA_NAME else info.name
+def _upload_of(folder: str, uploaded: set[str], runs: set[str]) -> str | None:
+    """Return the uploaded folder that `folder` is, or lies in, complete or not.
+
+    Beside folders with a manifest, one without is an upload that did not end.
+    """
+    while folder not in uploaded:
+        parent = _parent_of(folder)
+        if folder and parent in runs and step_of(folder) is not None:
+            return folder
+        if not folder:
+            return None
+        folder = parent
+    return folder
 
 
-def _numbers(name: str) -> list[int]:
-    return [int(number) for number in _NUMBER.findall(name)]
-
-
-def _candidates(infos: list[ObjectInfo]) -> Iterator[ObjectInfo]:
-    folders = {
-        info.name.removesuffix(METADATA_NAME)
-        for info in infos
-        if posixpath.basename(info.name) == METADATA_NAME
-    }
-    for info in infos:
-        in_folder = posixpath.join(posixpath.dirname(info.name), "") in folders
-        if posixpath.basename(info.name) == METADATA_NAME or not (
-            in_folder or info.name.endswith(".distcp") or is_part_name(info.name)
-        ):
-            yield info
-
-
-def _all_below(root: Store) -> list[ObjectInfo]:
-    infos: list[ObjectInfo] = []
-    token = ""
-    try:
-        # By pages, which raise no error if there is nothing yet: before a run's first save.
-        while True:
-            page = root.list_page(page_token=token)
-            infos += page.objects
-            token = page.next_page_token
-            if not token:
-                return infos
-    except NotFoundError:
-        if not is_local(root.url):
-            raise
-        return []  # a directory that does not exist yet
-
-
-def _is_whole(store: Store, info: ObjectInfo) -> bool:
-    try:
-        try:
-            return _has_all(store, info)
-        except PreconditionFailedError:
-            # It was replaced after the listing, maybe by a newer checkpoint.
-            return _has_all(store, store.stat(info.name))
-    except (CorruptDataError, InvalidArgumentError, NotFoundError, PreconditionFailedError):
-        return False
-
-
-def _has_all(store: Store, info: ObjectInfo) -> bool:
-    if is_safetensors_name(info.name):
-        files = find(store, info.name)
-        files.headers(files.infos, verify=True)
-        return True
-    archive = open_archive(store, info, verify=True)
-    return all(f"data/{key}" in archive.entries for key in archive.outline.storages)
+def _parent_of(folder: str) -> str:
+    return folder.rpartition("/")[0]

@@ -8,9 +8,24 @@ from contextlib import contextmanager
 from headrace._checkpoint_names import METADATA_NAME
 from headrace._engine import ObjectInfo
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._manifest import MANIFEST_NAME
 from headrace._store import Store
 
 __all__ = ["about", "corrupt", "pinned", "refused", "stat"]
+
+# Checkpoints that are folders: the object that makes them one, and how to load them.
+_FOLDERS = (
+    (
+        METADATA_NAME,
+        "it is a folder of torch.distributed.checkpoint: load it by that, with "
+        "storage_reader=headrace.checkpoint.DistributedReader(url)",
+    ),
+    (
+        MANIFEST_NAME,
+        "it is a folder that headrace.huggingface uploaded: bring it to a local one by "
+        "headrace.huggingface.download(url, folder)",
+    ),
+)
 
 
 def stat(store: Store, name: str) -> ObjectInfo:
@@ -18,18 +33,17 @@ def stat(store: Store, name: str) -> ObjectInfo:
 
     Raises:
         NotFoundError: there is no such object.
-        InvalidArgumentError: it is a folder of `torch.distributed.checkpoint`.
+        InvalidArgumentError: it is a folder of `torch.distributed.checkpoint`, or one that
+            `headrace.huggingface` uploaded.
     """
     try:
         return store.stat(name)
     except NotFoundError:
-        if not store.exists(f"{name}/{METADATA_NAME}"):
+        found = (text for last, text in _FOLDERS if store.exists(f"{name}/{last}"))
+        text = next(found, None)
+        if text is None:
             raise
-    raise refused(
-        store.url_of(name),
-        "it is a folder of torch.distributed.checkpoint: load it by that, with "
-        "storage_reader=headrace.checkpoint.DistributedReader(url)",
-    )
+    raise refused(store.url_of(name), text)
 
 
 def pinned(store: Store) -> Store:

@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _engine
-from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._errors import (
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+)
 from headrace._location import Url, is_local, root_at
-from headrace._reader_io import ObjectReaderIO
-from headrace._store import Store
-from headrace.huggingface._manifest import (
+from headrace._manifest import (
     MANIFEST_NAME,
-    MAX_MANIFEST_BYTES,
     FileSum,
-    order_of,
-    parse_manifest,
+    read_manifest,
+    require_uploaded,
     step_of,
 )
+from headrace._newest import By, Candidate, Objects, newest, numbers_in
+from headrace._reader_io import ObjectReaderIO
+from headrace._store import Store
 from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["delete_checkpoint", "download", "latest", "resume", "steps"]
@@ -31,11 +36,13 @@ _COPIED_BYTES = 4 << 20
 _PART_PREFIX = ".headrace-download-"
 
 
-def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str | None:
+def latest(
+    url: Url = "", *, by: By = "number", store: Store | None = None, **options: Any
+) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
-    The newest is the one whose name, such as ``checkpoint-100``, ends with the greatest number. A
-    folder without a manifest, or without one of the files that it names, is passed over.
+    This is `headrace.checkpoint.latest`, with its rule, for the folders that `CheckpointUploads`
+    writes at `url`, and nothing else. It needs no torch.
 
     Examples:
         >>> headrace.huggingface.latest("gs://bucket/run1")  # doctest: +SKIP
@@ -43,19 +50,27 @@ def latest(url: Url = "", *, store: Store | None = None, **options: Any) -> str 
 
     Args:
         url: the folder of a run; it need not exist. With `store`, the name of a folder there.
+        by: ``"number"``: numbers in names decide before times. ``"time"``: times alone.
         store: the store to search. Default: a store at `url`.
         options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
         NotFoundError: there is no such bucket.
-        InvalidArgumentError: no store has such a URL.
+        InvalidArgumentError: no store has such a URL, or nothing tells which of several checkpoints
+            is the newest.
+        HeadraceError: the store refuses to show a manifest.
     """
-    root = root_at(url, store, **options)
-    for name in reversed(steps(root)):
-        files = _files_of(root, name)
-        if files is not None and _are_there(root, name, files):
-            return root.url_of(name)
-    return None
+    objects = Objects(root_at(url, store, **options))
+    candidates = []
+    for info in objects.by_name.values():
+        folder, _, last = info.name.rpartition("/")
+        if last == MANIFEST_NAME and "/" not in folder and step_of(folder) is not None:
+            candidates.append(Candidate(folder, info, folder))
+
+    def require_whole(candidate: Candidate) -> None:
+        require_uploaded(objects.root, candidate.info, objects.beside(candidate.info))
+
+    return newest(objects.root, candidates, require_whole, by)
 
 
 def download(
@@ -80,7 +95,7 @@ def download(
         CorruptDataError: a file is missing, or is not the one that was uploaded.
     """
     root = root_at(url, store, **options)
-    files = _files_of(root, "")
+    files = _files_of(root)
     if files is None:
         raise NotFoundError(f"{root.url}: it has no {MANIFEST_NAME}: it is no complete checkpoint")
     target = Path(os.path.abspath(folder))
@@ -102,7 +117,12 @@ def download(
 
 
 def resume(
-    url: Url, output_dir: str | os.PathLike[str], *, store: Store | None = None, **options: Any
+    url: Url,
+    output_dir: str | os.PathLike[str],
+    *,
+    by: By = "number",
+    store: Store | None = None,
+    **options: Any,
 ) -> str | None:
     """Bring the newest complete checkpoint below `url` to `output_dir`, and return its path there.
 
@@ -117,6 +137,7 @@ def resume(
     Args:
         url: the folder of the run. With `store`, the name of a folder there.
         output_dir: the local folder of the run, such as ``TrainingArguments.output_dir``.
+        by: what tells which is the newest, as in `latest`.
         store: the store of the run. Default: a store at `url`.
         options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
@@ -125,24 +146,24 @@ def resume(
         CorruptDataError: a file is not the one that was uploaded.
     """
     root = root_at(url, store, **options)
-    newest = latest(store=root)
-    if newest is None:
+    found = latest(by=by, store=root)
+    if found is None:
         return None
-    checkpoint = root_at(newest, root)
-    folder = Path(output_dir, newest.rpartition("/")[2])
+    checkpoint = root_at(found, root)
+    folder = Path(output_dir, found.rpartition("/")[2])
     if not _has_right_files(checkpoint, folder):
         download(store=checkpoint, url="", folder=folder)
     return str(folder)
 
 
 def steps(root: Store) -> list[str]:
-    """Return the names of all folders that may be checkpoints, complete or not, oldest first."""
+    """Return the names of folders that may be checkpoints, complete or not, the newest last."""
     names = []
     for prefix in _prefixes(root):
         name = prefix.rstrip("/")
         if step_of(name) is not None:
             names.append(name)
-    return sorted(names, key=order_of)
+    return sorted(names, key=numbers_in)
 
 
 def delete_checkpoint(root: Store, name: str) -> None:
@@ -167,29 +188,20 @@ def _prefixes(root: Store) -> Iterator[str]:
         # A directory that does not exist yet.
 
 
-def _files_of(root: Store, name: str) -> dict[str, FileSum] | None:
-    """Return the files of the manifest in a folder; None if it has none, or a damaged one."""
-    manifest = f"{name}/{MANIFEST_NAME}" if name else MANIFEST_NAME
-    info = root.stat(manifest, missing_ok=True)
+def _files_of(checkpoint: Store) -> dict[str, FileSum] | None:
+    """Return the files of a checkpoint; None if it has no manifest, or a damaged one."""
+    info = checkpoint.stat(MANIFEST_NAME, missing_ok=True)
     if info is None:
         return None
     try:
-        if info.size_bytes > MAX_MANIFEST_BYTES:
-            raise CorruptDataError(f"it has {info.size_bytes:,} bytes")
-        return parse_manifest(bytes(root.read(manifest)))
+        return read_manifest(checkpoint, info)
     except (CorruptDataError, InvalidArgumentError) as error:
-        _log.warning("%s: %s", root.url_of(manifest), error)
-    except NotFoundError:
-        pass  # deleted since
+        if error.http_status is not None:
+            raise
+        _log.warning("%s", error)
+    except (NotFoundError, PreconditionFailedError):
+        pass  # deleted or replaced since
     return None
-
-
-def _are_there(root: Store, name: str, files: dict[str, FileSum]) -> bool:
-    sizes = {info.name.removeprefix(f"{name}/"): info.size_bytes for info in root.list(f"{name}/")}
-    wrong = [each for each, expected in files.items() if sizes.get(each) != expected.size_bytes]
-    if wrong:
-        _log.warning("%s: passed over, %s is not as uploaded", root.url_of(name), wrong[0])
-    return not wrong
 
 
 def _fetch(root: Store, name: str, expected: FileSum, path: Path) -> None:
@@ -223,7 +235,7 @@ def _corrupt(url: str, text: str) -> CorruptDataError:
 
 
 def _has_right_files(checkpoint: Store, folder: Path) -> bool:
-    files = _files_of(checkpoint, "")
+    files = _files_of(checkpoint)
     return files is not None and all(
         _is_right(folder / name, expected) for name, expected in files.items()
     )

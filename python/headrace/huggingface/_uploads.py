@@ -13,16 +13,16 @@ from headrace._background import InOrder
 from headrace._errors import InvalidArgumentError
 from headrace._leftovers import give_up, tell_left_behind
 from headrace._location import Url, root_at
-from headrace._options import require, require_count
-from headrace._store import Store
-from headrace.huggingface._checkpoints import delete_checkpoint, steps
-from headrace.huggingface._manifest import (
+from headrace._manifest import (
     MANIFEST_NAME,
     FileSum,
     manifest_of,
-    order_of,
     step_of,
 )
+from headrace._newest import group_of, numbers_in
+from headrace._options import require, require_count
+from headrace._store import Store
+from headrace.huggingface._checkpoints import delete_checkpoint, steps
 from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["STAGED_PREFIX", "CheckpointUploads"]
@@ -50,7 +50,8 @@ class CheckpointUploads:
 
     Args:
         url: the folder of the run. With `store`, the name of a folder there.
-        keep: delete older checkpoints when so many newer ones are complete. Default: keep all.
+        keep: delete older checkpoints when so many newer ones are complete: those whose names have
+            smaller numbers and are else the same. Default: keep all.
         store: the store to upload to. Default: a store at `url`.
         options: options of `Store`, if `store` is not given: ``endpoint=...``.
 
@@ -171,7 +172,9 @@ class CheckpointUploads:
         complete = [
             name
             for name in steps(self._root)
-            if order_of(name) <= order_of(newest) and self._root.exists(f"{name}/{MANIFEST_NAME}")
+            if group_of(name) == group_of(newest)
+            and numbers_in(name) <= numbers_in(newest)
+            and self._root.exists(f"{name}/{MANIFEST_NAME}")
         ]
         for name in complete[: -self._keep]:
             delete_checkpoint(self._root, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,26 +13,20 @@ from headrace._store import Store
 from headrace.checkpoint._object import about, corrupt, pinned, stat
 from headrace.checkpoint._parallel_reads import Part, read_parts
 from headrace.checkpoint._safetensors.header import Header, header_bytes_of, parse_header
+from headrace.checkpoint._safetensors.names import SUFFIX, index_names_of, is_index_name
 
 __all__ = [
     "HEADERS_KEY",
-    "INDEX_SUFFIX",
     "MAX_INDEX_BYTES",
-    "SUFFIX",
     "File",
     "Files",
     "Index",
     "find",
-    "is_part_name",
-    "is_part_of",
-    "is_safetensors_name",
     "just",
     "open_files",
     "parse_index",
+    "read_index",
 ]
-
-SUFFIX = ".safetensors"
-INDEX_SUFFIX = f"{SUFFIX}.index.json"
 
 HEADERS_KEY = "headrace.headers"
 """In the metadata of an index: the CRC-32C of each file's header, which holds those of its tensors.
@@ -46,25 +39,6 @@ So a file that another save has replaced is told from the one that the index was
 HEAD_BYTES = 16 << 10
 # An index has about as many bytes for a tensor as a header.
 MAX_INDEX_BYTES = 100_000_000
-
-# "model-00001-of-00003.safetensors"; with eight more digits where a checkpoint replaces another.
-_PART = re.compile(r"(-[0-9a-f]{8})?-\d{5}-of-\d{5}\.safetensors$")
-
-
-def is_safetensors_name(name: str) -> bool:
-    """Return whether an object of this name is a safetensors file, or an index of some."""
-    return name.endswith((SUFFIX, INDEX_SUFFIX))
-
-
-def is_part_name(name: str) -> bool:
-    """Return whether an object of this name is one of several files with an index."""
-    return _PART.search(name) is not None
-
-
-def is_part_of(stem: str, name: str) -> bool:
-    """Return whether `name` is that of a file of the index ``STEM.safetensors.index.json``."""
-    # The stem may itself end like the digits of a part: "model-20261125".
-    return name.startswith(stem) and _PART.fullmatch(name, len(stem)) is not None
 
 
 @dataclass(frozen=True)
@@ -139,7 +113,8 @@ class Files:
 def find(store: Store, name: str) -> Files:
     """Find the file or the index called `name`, and the files of an index.
 
-    Without an object of this name, the index of it counts: ``model.safetensors.index.json``.
+    Without an object of this name, the index of it counts: ``model.safetensors.index.json``, or
+    ``model.safetensors.index.fp16.json`` for ``model.fp16.safetensors``.
 
     Raises:
         NotFoundError: there is neither.
@@ -148,13 +123,14 @@ def find(store: Store, name: str) -> Files:
     try:
         info = stat(store, name)
     except NotFoundError:
-        if not name.endswith(SUFFIX):
+        if is_index_name(name):
             raise
-        index_info = store.stat(f"{name}{INDEX_SUFFIX.removeprefix(SUFFIX)}", missing_ok=True)
-        if index_info is None:
+        indexes = store.stat_many(index_names_of(name), missing_ok=True)
+        found = next((each for each in indexes if each is not None), None)
+        if found is None:
             raise
-        info = index_info
-    if not info.name.endswith(INDEX_SUFFIX):
+        info = found
+    if not is_index_name(info.name):
         return just(store, info)
     while True:
         try:
@@ -167,15 +143,26 @@ def find(store: Store, name: str) -> Files:
             info = now
 
 
-def _files_of(store: Store, info: ObjectInfo) -> Files:
-    """Return the files of an index."""
+def read_index(store: Store, info: ObjectInfo) -> Index:
+    """Read an index.
+
+    Raises:
+        CorruptDataError: it is damaged.
+        PreconditionFailedError: it has been replaced.
+    """
     url = store.url_of(info.name)
     if info.size_bytes > MAX_INDEX_BYTES:
         raise corrupt(url, f"an index has at most {MAX_INDEX_BYTES:,} bytes, and it has more")
     data = bytearray(info.size_bytes)
     pinned(store).read_ranges([(info, 0, info.size_bytes)], into=[data])
     with about(url):
-        index = parse_index(bytes(data))
+        return parse_index(bytes(data))
+
+
+def _files_of(store: Store, info: ObjectInfo) -> Files:
+    """Return the files of an index."""
+    url = store.url_of(info.name)
+    index = read_index(store, info)
     folder = info.name[: info.name.rfind("/") + 1]
     names = sorted(set(index.files.values()))
     infos: dict[str, ObjectInfo] = {}

@@ -24,6 +24,7 @@ __all__ = [
     "LENGTH_BYTES",
     "MAX_HEADER_BYTES",
     "METADATA_NAME",
+    "PART_KEY",
     "SUMS_KEY",
     "Entry",
     "Header",
@@ -39,6 +40,8 @@ MAX_HEADER_BYTES = 100_000_000
 """The longest JSON that the safetensors library reads."""
 METADATA_NAME = "__metadata__"
 SUMS_KEY = "headrace.crc32c"
+PART_KEY = "headrace.part"
+"""In the metadata of a file that is no checkpoint without its index: ``"1 of 3"``."""
 
 _LENGTH = struct.Struct("<Q")
 _MAX_NUMBER = (1 << 63) - 1
@@ -80,6 +83,8 @@ class Header:
     """The texts of the file, but for headrace's own."""
     crc32c: int | None
     """The sum that was stored with the header; it is right."""
+    is_part: bool
+    """Whether headrace wrote it as one of several files with an index."""
 
 
 def header_bytes_of(head: bytes, file_bytes: int) -> int:
@@ -146,14 +151,15 @@ def parse_header(data: bytes, file_bytes: int, *, verify: bool = True) -> Header
     entries.sort(key=lambda each: (each.begin, each.end))
     _require_dense(entries, header_bytes, file_bytes)
     stored = metadata.pop(SUMS_KEY, None)
+    is_part = metadata.pop(PART_KEY, None) is not None
     if stored is None or not verify:
-        return Header(header_bytes, {each.name: each for each in entries}, metadata, None)
+        return Header(header_bytes, {each.name: each for each in entries}, metadata, None, is_part)
     crc, sums = _sums(stored, data[:header_bytes], len(entries))
     summed = {
         each.name: Entry(each.name, each.dtype, each.shape, each.begin, each.end, each_crc)
         for each, each_crc in zip(entries, sums, strict=True)
     }
-    return Header(header_bytes, summed, metadata, crc)
+    return Header(header_bytes, summed, metadata, crc, is_part)
 
 
 def sorted_entries(entries: Iterable[Entry]) -> list[Entry]:

@@ -31,19 +31,24 @@ from headrace.checkpoint._object import refused
 from headrace.checkpoint._safetensors.dtypes import dtype_name, unpacked_shape
 from headrace.checkpoint._safetensors.files import (
     HEADERS_KEY,
-    INDEX_SUFFIX,
     MAX_INDEX_BYTES,
-    SUFFIX,
-    is_part_of,
     parse_index,
 )
 from headrace.checkpoint._safetensors.header import (
     METADATA_NAME,
+    PART_KEY,
     SUMS_KEY,
     Entry,
     build_header,
     sorted_entries,
     sum_of_header,
+)
+from headrace.checkpoint._safetensors.names import (
+    SUFFIX,
+    index_names_of,
+    is_index_name,
+    is_part_of,
+    part_name,
 )
 
 __all__ = ["file_of", "save_tensors"]
@@ -98,7 +103,7 @@ def save_tensors(
 ) -> ObjectInfo:
     """Save a dict of tensors; see `headrace.checkpoint.save`."""
     require(
-        not name.endswith(INDEX_SUFFIX),
+        not is_index_name(name),
         f"{store.url_of(name)} is the name of an index, which is written after its files: save "
         f"model{SUFFIX} with max_shard_bytes=...",
     )
@@ -132,11 +137,9 @@ class _Shards:
 
     def __init__(self, store: Store, name: str, upload: UploadWay | None, shown: Progress) -> None:
         self._store, self._upload, self._shown = store, upload, shown
-        self._folder, _, last = name.rpartition("/")
-        self._folder += "/" if self._folder else ""
-        self._stem = last.removesuffix(SUFFIX)
-        self._single = name
-        self._index = f"{self._folder}{self._stem}{INDEX_SUFFIX}"
+        self._folder = name[: name.rfind("/") + 1]
+        self._name = name.removeprefix(self._folder)
+        self._index = index_names_of(name)[0]
 
     def save(
         self,
@@ -146,10 +149,12 @@ class _Shards:
         max_shard_bytes: int,
         if_generation: str | None,
     ) -> ObjectInfo:
-        single, before = self._store.stat_many([self._single, self._index], missing_ok=True)
+        single, before = self._store.stat_many(
+            [self._folder + self._name, self._index], missing_ok=True
+        )
         if single is not None:
             raise refused(
-                self._store.url_of(self._single),
+                self._store.url_of(single.name),
                 "there is a checkpoint of one file, which programs would read instead of those to "
                 "be written: delete it, or choose another name",
             )
@@ -162,17 +167,16 @@ class _Shards:
         # The files of an older checkpoint stay until its index is replaced.
         token = "" if before is None else f"-{uuid4().hex[:8]}"
         groups = _split(tensors, max_shard_bytes)
-        names = [
-            f"{self._stem}{token}-{i:05d}-of-{len(groups):05d}{SUFFIX}"
-            for i in range(1, len(groups) + 1)
-        ]
+        count = len(groups)
+        names = [part_name(self._name, token, i, count) for i in range(1, count + 1)]
         written: list[ObjectInfo] = []
         sums: dict[str, int] = {}
         weights: dict[str, str] = {}
         is_index_sent = False
         try:
-            for file_name, keys in zip(names, groups, strict=True):
-                file = _file({key: tensors[key] for key in keys}, metadata, checksums)
+            for i, (file_name, keys) in enumerate(zip(names, groups, strict=True), 1):
+                part = {key: tensors[key] for key in keys}
+                file = _file(part, metadata, checksums, part=f"{i} of {count}")
                 written.append(
                     _write(
                         self._store,
@@ -228,7 +232,7 @@ class _Shards:
             names = set(parse_index(bytes(self._store.read(index.name))).files.values())
         except CorruptDataError:
             return []
-        ours = [self._folder + each for each in sorted(names) if is_part_of(self._stem, each)]
+        ours = [self._folder + each for each in sorted(names) if is_part_of(self._name, each)]
         infos = self._store.stat_many(ours, missing_ok=True)
         return [info for info in infos if info is not None]
 
@@ -273,7 +277,10 @@ def _write(
 
 
 def _file(
-    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, checksums: bool
+    tensors: Mapping[str, torch.Tensor],
+    metadata: Mapping[str, str] | None,
+    checksums: bool,
+    part: str | None = None,
 ) -> _File:
     entries = sorted_entries(_entry(name, tensor) for name, tensor in tensors.items())
     in_order = [tensors[each.name] for each in entries]
@@ -281,6 +288,8 @@ def _file(
         return _File(build_header(entries, metadata, None), in_order, None)
     # transformers refuses a file with metadata that does not say this.
     metadata = {"format": "pt", **(metadata or {})}
+    if part is not None:
+        metadata[PART_KEY] = part
     header = build_header(entries, metadata, [_sum(tensor) for tensor in in_order])
     return _File(header, in_order, sum_of_header(header))
 
@@ -331,7 +340,7 @@ def _entry(name: str, tensor: torch.Tensor) -> Entry:
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return the texts to keep: checksums that came along are those of another file."""
+    """Return the texts to keep: headrace's own that came along tell of another file."""
     if metadata is None:
         return None
     require(
@@ -341,7 +350,7 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str] |
     )
     for each in [*metadata, *metadata.values()]:
         _require_text("metadata", each)
-    return {name: text for name, text in metadata.items() if name != SUMS_KEY}
+    return {name: text for name, text in metadata.items() if name not in (SUMS_KEY, PART_KEY)}
 
 
 def _require_text(what: str, text: str) -> None:
