@@ -1290,6 +1290,8 @@ def begin_exit(*, threads_left: bool) -> None:
     From now on only this thread is let back into the interpreter by a wait of ours.
     """
 
+MIN_RANGE_BYTES: int = 65536
+
 def default_options() -> dict[str, Any]:
     """The engine's defaults, by the names that Engine and open_store take."""
 

@@ -174,7 +174,7 @@ class ParallelOptions:
     range_threshold_bytes: int = 16 * MiB
     """Larger objects are read by parallel ranges ..."""
     range_bytes: int = 8 * MiB
-    """... of this size."""
+    """... of this size, at least 64 KiB. Files are read by ranges of 1 MiB or more."""
     max_gap_bytes: int | None = 4 * KiB
     """Ranges of one object that are wanted together are read by one request, up to 1 MiB, if at
     most so many bytes lie between them, which are read and dropped: up to some 60 KiB, this takes a
@@ -193,7 +193,9 @@ class ParallelOptions:
         require_bytes(
             "ParallelOptions.range_threshold_bytes", self.range_threshold_bytes, minimum=1
         )
-        require_bytes("ParallelOptions.range_bytes", self.range_bytes, minimum=1)
+        require_bytes(
+            "ParallelOptions.range_bytes", self.range_bytes, minimum=_engine.MIN_RANGE_BYTES
+        )
         if self.max_gap_bytes is not None:
             require_bytes("ParallelOptions.max_gap_bytes", self.max_gap_bytes, minimum=0)
         require(

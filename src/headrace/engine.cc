@@ -100,7 +100,6 @@ Result<void> validate(const StoreOptions& options) {
       positive("retry.max_attempts", options.retry.max_attempts),
       positive("max_in_flight", options.max_in_flight),
       positive("initial_in_flight", options.initial_in_flight),
-      positive("range_bytes", options.range_bytes),
       positive("join.max_size_bytes", options.join.max_size_bytes),
       positive("join.max_in_flight", options.join.max_in_flight),
       positive("join.pause", options.join.pause),
@@ -131,6 +130,10 @@ Result<void> validate(const StoreOptions& options) {
     const bool has_control = std::ranges::any_of(
         text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
     if (has_control) return invalid_argument(name, " must not contain control characters");
+  }
+  if (options.range_bytes < kMinRangeBytes) {
+    return invalid_argument("range_bytes is ", options.range_bytes, "; it must be at least ",
+                            kMinRangeBytes);
   }
   if (options.retry.backoff_multiplier < 1) {
     return invalid_argument("retry.backoff_multiplier must be at least 1");

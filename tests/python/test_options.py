@@ -49,6 +49,7 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.ParallelOptions(max_in_flight=0), "max_in_flight"),
         (lambda: headrace.ParallelOptions(range_bytes=0), "range_bytes"),
         (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
+        (lambda: headrace.ParallelOptions(range_bytes=(64 << 10) - 1), "at least 65536"),
         (lambda: headrace.JoinOptions(max_objects=33), "max_objects"),
         (lambda: headrace.JoinOptions(max_size_bytes=0), "max_size_bytes"),
         (lambda: headrace.JoinOptions(max_in_flight=0), "max_in_flight"),

@@ -140,6 +140,10 @@ struct StoreOptions {
   std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
   std::shared_ptr<Credentials> credentials = {};  // null: anonymous
   GcsOptions gcs = {};
+// Every piece of a large read takes some memory beside the budget, and a request: with smaller ones
+// there would be more of these than of bytes.
+inline constexpr uint64_t kMinRangeBytes = 64 * kKiB;
+
   S3Options s3 = {};
   AisOptions ais = {};
   RetryOptions retry = {};
@@ -150,7 +154,7 @@ struct StoreOptions {
   uint32_t max_in_flight = 512;  // the adaptive limit stays below it
   uint32_t initial_in_flight = 64;
   uint64_t range_threshold_bytes = 16 * kMiB;  // larger objects are read by parallel ranges of ...
-  uint64_t range_bytes = 8 * kMiB;
+  uint64_t range_bytes = 8 * kMiB;             // at least kMinRangeBytes
   // Ranges of one object in one batch are read by one request if what lies between them, which is
   // read and dropped, is at most ... None: each is a request of its own.
   std::optional<uint64_t> max_gap_bytes = 4 * kKiB;
