@@ -1566,7 +1566,8 @@ class StoreHandle:
         if_generation: str | None,
         content_type: str,
         content_encoding: str,
-        part_bytes: int,
+        part_bytes: int | None,
+        expected_size_bytes: int | None,
         max_parts_in_flight: int,
         upload: str,
     ) -> ObjectWriter: ...

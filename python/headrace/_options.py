@@ -39,7 +39,6 @@ MiB = 1 << 20
 GiB = 1 << 30
 
 # Defaults of arguments that several functions have in common.
-PART_BYTES = 16 * MiB
 PARTS_IN_FLIGHT = 8
 PREFETCH_BYTES = 64 * MiB
 
@@ -333,6 +332,11 @@ class S3Options:
     customer_key: bytes | None = field(default=None, repr=False)
     """SSE-C: the 32 bytes with which the service encrypts and decrypts objects, and which it does
     not keep. They are sent with requests, so the endpoint must use TLS."""
+    equal_parts: bool | None = None
+    """Whether the service takes an upload only if all its parts but the last have one size, as
+    Cloudflare R2 does. A write of unknown size then has parts that are as large as the memory
+    budget allows, instead of growing ones. Default: True at R2's own endpoints, and at a service
+    that has refused an upload for it; that upload has to be written again."""
     conditional_writes: Literal["service", "look"] = "service"
     """Who checks ``if_generation`` of writes. ``"service"``: the service does; outside of AWS, four
     requests find out, once for each endpoint, whether it keeps to conditions, and a write with
@@ -352,6 +356,10 @@ class S3Options:
             self.encryption in ("", "AES256", "aws:kms", "aws:kms:dsse"),
             f"S3Options.encryption is {self.encryption!r}; it must be 'AES256', 'aws:kms' or "
             "'aws:kms:dsse'",
+        )
+        require(
+            self.equal_parts is None or isinstance(self.equal_parts, bool),
+            f"S3Options.equal_parts is {self.equal_parts!r}; it must be a bool or None",
         )
         require(
             self.conditional_writes in ("service", "look"),

@@ -184,6 +184,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   resources.gate = std::make_shared<Gate>();
   resources.pool = BlockPool::create(options.memory_budget_bytes);
   resources.writers = std::make_shared<WriterRegistry>();
+  resources.log = state.log;
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));

@@ -90,6 +90,7 @@ struct GetBatchOptions {
 struct WriteLimits {
   uint64_t max_object_bytes = 5 * kTiB;
   uint64_t min_multipart_part_bytes = 5 * kMiB;  // except for the last part
+  uint64_t max_multipart_part_bytes = 5 * kGiB;
   uint32_t max_multipart_parts = 10'000;
   // Larger objects are copied in parts, where the provider has a limit: parts of ...
   uint64_t max_copy_bytes = 5 * kGiB;
@@ -125,6 +126,9 @@ struct S3Options {
   std::string kms_key_id = {};
   std::vector<std::byte> customer_key = {};  // SSE-C: 32, for reading and writing. Secret
   ConditionalWrites conditional_writes = ConditionalWrites::kService;
+  // Whether all parts of an upload but the last must have one size. None: at hosts that are known
+  // for it, and where a service has said so.
+  std::optional<bool> equal_parts = {};
   bool operator==(const S3Options&) const = default;
 };
 
@@ -136,14 +140,14 @@ struct AisOptions {
   bool operator==(const AisOptions&) const = default;
 };
 
-struct StoreOptions {
-  std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
-  std::shared_ptr<Credentials> credentials = {};  // null: anonymous
-  GcsOptions gcs = {};
 // Every piece of a large read takes some memory beside the budget, and a request: with smaller ones
 // there would be more of these than of bytes.
 inline constexpr uint64_t kMinRangeBytes = 64 * kKiB;
 
+struct StoreOptions {
+  std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
+  std::shared_ptr<Credentials> credentials = {};  // null: anonymous
+  GcsOptions gcs = {};
   S3Options s3 = {};
   AisOptions ais = {};
   RetryOptions retry = {};
@@ -242,7 +246,10 @@ constexpr std::string_view to_string(UploadMethod method) {
 struct WriterOptions {
   WriteRequest object = {};
   UploadMethod method = UploadMethod::kDefault;
-  uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
+  // Of one part, which is sent by one request. 0: chosen by PartSizes, so that the object fits.
+  uint64_t part_bytes = 0;
+  // How large the object will be, if that is known. It may turn out to be smaller, or larger.
+  std::optional<uint64_t> expected_size_bytes = {};
   uint32_t max_parts_in_flight = 8;
 };
 

@@ -206,7 +206,7 @@ Result<std::shared_ptr<ObjectWriter>> FileStore::open_writer(WriterOptions optio
   return ObjectWriter::open(
       {.pool = pool_, .registry = writers_, .url = url},
       std::make_shared<FileUpload>(std::move(path), std::move(options.object), threads_, metrics_),
-      options.part_bytes, options.max_parts_in_flight);
+      options);
 }
 
 std::shared_ptr<Pending<UploadsPage>> FileStore::list_multipart(std::string prefix, std::string,
