@@ -714,8 +714,8 @@ Error HttpStore::learn_from_refusal(Error error) {
   if (uploads.has_equal_parts() || !uploads.wants_equal_parts(error)) return error;
   host_->equal_parts.store(true, std::memory_order_relaxed);
   return Error(error.code(), cat(error.message(),
-                                 "; from now on this process sends it parts of one "
-                                 "size, as S3Options(equal_parts=True) does: "
+                                 "; from now on this process sends it parts of "
+                                 "one size, as the option equal_parts does: "
                                  "write it again"))
       .with_http_status(error.http_status())
       .with_request_id(error.request_id())

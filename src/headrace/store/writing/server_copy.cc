@@ -9,7 +9,6 @@
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
-namespace {}  // namespace
 
 ServerCopy::ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterRegistry> registry,
                        CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
