@@ -61,7 +61,7 @@ void PartSizes::choose_sizes() {
   };
   // One more is filled while the others are in flight, and a process may have several writers.
   const uint64_t share_bytes = wanted_.budget_bytes / wanted_.max_parts_in_flight;
-  first_bytes_ = most_bytes_ = possible(std::min(kUsualBytes, share_bytes / 2));
+  first_bytes_ = most_bytes_ = possible(std::min(kUsualBytes, share_bytes / 4));
   if (!is_bounded()) return;
   most_bytes_ = possible(share_bytes);
   if (wanted_.expected_size_bytes) {

@@ -108,7 +108,7 @@ TEST(PartSizes, WhoseNumberIsNotLimitedStayAsTheyAre) {
 TEST(PartSizes, AreSmallerWhereTheBudgetIsSmall) {
   PartSizes::Wanted wanted = usual();
   wanted.budget_bytes = 64 * kMiB;
-  EXPECT_EQ(PartSizes::choose({}, wanted).value().of(1), 4 * kMiB);
+  EXPECT_EQ(PartSizes::choose({}, wanted).value().of(1), 2 * kMiB);
   EXPECT_EQ(PartSizes::choose(s3_limits(), wanted).value().of(1), 5 * kMiB);
   EXPECT_EQ(PartSizes::choose(s3_limits(), wanted).value().of(10'000), 8 * kMiB);
   wanted.budget_bytes = kMiB;
