@@ -193,6 +193,7 @@ void bind_engine(nb::module_& module) {
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
   module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"),
              "From now on only this thread is let back into the interpreter by a wait of ours.");
+  module.attr("MIN_RANGE_BYTES") = kMinRangeBytes;
   module.def("default_options", &default_options,
              nb::sig("def default_options() -> dict[str, typing.Any]"),
              "The engine's defaults, by the names that Engine and open_store take.");

@@ -423,8 +423,9 @@ class StoreHandle {
 
   WriterHandle open_writer(Text name, std::optional<std::string> if_generation,
                            std::string content_type, std::string content_encoding,
-                           uint64_t part_bytes, uint32_t max_parts_in_flight,
-                           std::string_view upload) const {
+                           std::optional<uint64_t> part_bytes,
+                           std::optional<uint64_t> expected_size_bytes,
+                           uint32_t max_parts_in_flight, std::string_view upload) const {
     store();
     std::string text = name;
     UploadMethod method = UploadMethod::kDefault;
@@ -439,7 +440,8 @@ class StoreHandle {
                                                  .content_encoding = std::move(content_encoding),
                                                  .precondition = {std::move(if_generation)}},
                                       .method = method,
-                                      .part_bytes = part_bytes,
+                                      .part_bytes = part_bytes.value_or(0),
+                                      .expected_size_bytes = expected_size_bytes,
                                       .max_parts_in_flight = max_parts_in_flight});
         }))};
   }
@@ -641,7 +643,8 @@ void bind_store(nb::module_& module) {
                    "-> ObjectInfo"))
       .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
-           nb::arg("part_bytes"), nb::arg("max_parts_in_flight"), nb::arg("upload"))
+           nb::arg("part_bytes").none(), nb::arg("expected_size_bytes").none(),
+           nb::arg("max_parts_in_flight"), nb::arg("upload"))
       .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"),
            nb::sig("def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]"),
            "Name, id and time of the multipart uploads that are neither completed nor aborted.")

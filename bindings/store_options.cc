@@ -103,6 +103,7 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("s3_kms_key_id", options.s3.kms_key_id);
   visit("s3_customer_key", options.s3.customer_key);
   visit("s3_conditional_writes", options.s3.conditional_writes);
+  visit("s3_equal_parts", options.s3.equal_parts);
   visit("ais_direct", options.ais.direct);
   visit("ais_etl_name", options.ais.etl_name);
   visit("ais_etl_args", options.ais.etl_args);
@@ -135,6 +136,8 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("verify", options.verify);
   visit("max_copy_bytes", options.write_limits.max_copy_bytes);
   visit("copied_part_bytes", options.write_limits.copied_part_bytes);
+  visit("min_multipart_part_bytes", options.write_limits.min_multipart_part_bytes);
+  visit("max_multipart_parts", options.write_limits.max_multipart_parts);
   visit("user_agent_suffix", options.user_agent_suffix);
   visit("temporary_prefix", options.temporary_prefix);
   visit("join_small_objects", options.join_small_objects);

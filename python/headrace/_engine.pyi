@@ -1290,6 +1290,8 @@ def begin_exit(*, threads_left: bool) -> None:
     From now on only this thread is let back into the interpreter by a wait of ours.
     """
 
+MIN_RANGE_BYTES: int = 65536
+
 def default_options() -> dict[str, Any]:
     """The engine's defaults, by the names that Engine and open_store take."""
 
@@ -1564,7 +1566,8 @@ class StoreHandle:
         if_generation: str | None,
         content_type: str,
         content_encoding: str,
-        part_bytes: int,
+        part_bytes: int | None,
+        expected_size_bytes: int | None,
         max_parts_in_flight: int,
         upload: str,
     ) -> ObjectWriter: ...

@@ -9,7 +9,7 @@ from headrace._engine import ObjectInfo
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._location import directory_of, object_at, require_no_options_beside
-from headrace._options import PART_BYTES, PARTS_IN_FLIGHT, PREFETCH_BYTES, require
+from headrace._options import PARTS_IN_FLIGHT, PREFETCH_BYTES, require
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store, UploadWay
 from headrace._writer_io import ObjectWriterIO
@@ -37,7 +37,8 @@ def open(  # noqa: A001
     store: Store | None = None,
     if_generation: str | None = None,
     content_type: str | None = None,
-    part_bytes: int = PART_BYTES,
+    part_bytes: int | None = None,
+    expected_size_bytes: int | None = None,
     max_parts_in_flight: int = PARTS_IN_FLIGHT,
     upload: UploadWay | None = None,
     **options: Any,
@@ -50,7 +51,8 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     if_generation: str | None = None,
     prefetch_bytes: int = PREFETCH_BYTES,
     content_type: str | None = None,
-    part_bytes: int = PART_BYTES,
+    part_bytes: int | None = None,
+    expected_size_bytes: int | None = None,
     max_parts_in_flight: int = PARTS_IN_FLIGHT,
     upload: UploadWay | None = None,
     **options: Any,
@@ -77,6 +79,8 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
         prefetch_bytes: when reading, what is fetched ahead of a sequential reader, at most.
         content_type: when writing; default ``application/octet-stream``.
         part_bytes: when writing, bytes of one part; see `Store.open_writer`.
+        expected_size_bytes: when writing, how large the object will be, if that is known: pass it
+            for objects of more than about 1,000 GB on ``s3://``.
         max_parts_in_flight: when writing, parts under way at a time.
         upload: when writing, how they come to the store; see `Store.open_writer`.
         options: options of `Store`, if `store` is not given.
@@ -119,6 +123,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
             if_generation=if_generation,
             content_type=content_type,
             part_bytes=part_bytes,
+            expected_size_bytes=expected_size_bytes,
             max_parts_in_flight=max_parts_in_flight,
             upload=upload,
         )

@@ -39,7 +39,6 @@ MiB = 1 << 20
 GiB = 1 << 30
 
 # Defaults of arguments that several functions have in common.
-PART_BYTES = 16 * MiB
 PARTS_IN_FLIGHT = 8
 PREFETCH_BYTES = 64 * MiB
 
@@ -191,7 +190,7 @@ class ParallelOptions:
     range_threshold_bytes: int = 16 * MiB
     """Larger objects are read by parallel ranges ..."""
     range_bytes: int = 8 * MiB
-    """... of this size."""
+    """... of this size, at least 64 KiB. Files are read by ranges of 1 MiB or more."""
     max_gap_bytes: int | None = 4 * KiB
     """Ranges of one object that are wanted together are read by one request, up to 1 MiB, if at
     most so many bytes lie between them, which are read and dropped: up to some 60 KiB, this takes a
@@ -210,7 +209,9 @@ class ParallelOptions:
         require_bytes(
             "ParallelOptions.range_threshold_bytes", self.range_threshold_bytes, minimum=1
         )
-        require_bytes("ParallelOptions.range_bytes", self.range_bytes, minimum=1)
+        require_bytes(
+            "ParallelOptions.range_bytes", self.range_bytes, minimum=_engine.MIN_RANGE_BYTES
+        )
         if self.max_gap_bytes is not None:
             require_bytes("ParallelOptions.max_gap_bytes", self.max_gap_bytes, minimum=0)
         require(
@@ -348,6 +349,11 @@ class S3Options:
     customer_key: bytes | None = field(default=None, repr=False)
     """SSE-C: the 32 bytes with which the service encrypts and decrypts objects, and which it does
     not keep. They are sent with requests, so the endpoint must use TLS."""
+    equal_parts: bool | None = None
+    """Whether the service takes an upload only if all its parts but the last have one size, as
+    Cloudflare R2 does. A write of unknown size then has parts that are as large as the memory
+    budget allows, instead of growing ones. Default: True at R2's own endpoints, and at a service
+    that has refused an upload for it; that upload has to be written again."""
     conditional_writes: Literal["service", "look"] = "service"
     """Who checks ``if_generation`` of writes. ``"service"``: the service does; outside of AWS, four
     requests find out, once for each endpoint, whether it keeps to conditions, and a write with
@@ -367,6 +373,10 @@ class S3Options:
             self.encryption in ("", "AES256", "aws:kms", "aws:kms:dsse"),
             f"S3Options.encryption is {self.encryption!r}; it must be 'AES256', 'aws:kms' or "
             "'aws:kms:dsse'",
+        )
+        require(
+            self.equal_parts is None or isinstance(self.equal_parts, bool),
+            f"S3Options.equal_parts is {self.equal_parts!r}; it must be a bool or None",
         )
         require(
             self.conditional_writes in ("service", "look"),

@@ -19,7 +19,6 @@ from headrace._keywords import refuse_keywords
 from headrace._listing import OrderOfPages, index_objects, list_objects
 from headrace._members import read_members
 from headrace._options import (
-    PART_BYTES,
     PARTS_IN_FLIGHT,
     ContentEncoding,
     OnChange,
@@ -762,7 +761,8 @@ class Store:
         if_generation: str | None = None,
         content_type: str | None = None,
         content_encoding: str | None = None,
-        part_bytes: int = PART_BYTES,
+        part_bytes: int | None = None,
+        expected_size_bytes: int | None = None,
         max_parts_in_flight: int = PARTS_IN_FLIGHT,
         upload: UploadWay | None = None,
     ) -> ObjectWriter:
@@ -776,7 +776,14 @@ class Store:
             if_generation: of the object that is replaced, as for `write`.
             content_type: default ``application/octet-stream``.
             content_encoding: such as ``gzip``, if what is written is compressed already.
-            part_bytes: bytes of one part; an object that is no larger is written by one request.
+            part_bytes: bytes of every part; an object that is no larger is written by one request.
+                Default: 16 MiB, or less under a small memory budget, where the service takes any
+                number of parts. S3 takes 10,000: there, parts are large enough for
+                `expected_size_bytes`, or, if that is not given, grow while the object does, until
+                `max_parts_in_flight` of them fill the memory budget. ``docs/guide/s3.md`` lists how
+                large an object can become.
+            expected_size_bytes: how large the object will be, if that is known. It need not be
+                exact.
             max_parts_in_flight: parts that are under way at a time.
             upload: how they reach the service. ``"parts"`` (the default of ``gs://``): as temporary
                 objects below ``headrace-uploads/``, which the service joins. ``"multipart"`` (the
@@ -786,8 +793,8 @@ class Store:
                 not be deleted. Files are written in one way only.
 
         Raises:
-            InvalidArgumentError: the store cannot hold an object of this name, or the numbers
-                cannot work. All other errors come from the writer, when it sends something.
+            InvalidArgumentError: the store cannot hold an object of this name or size, or the
+                numbers cannot work. All other errors come from the writer, when it sends something.
 
         Examples:
             >>> writer = store.open_writer("large.bin")
@@ -800,7 +807,10 @@ class Store:
             upload in (None, "parts", "multipart", "resumable"),
             f"upload is {upload!r}; it must be 'parts', 'multipart' or 'resumable'",
         )
-        require_bytes("part_bytes", part_bytes, minimum=1)
+        if part_bytes is not None:
+            require_bytes("part_bytes", part_bytes, minimum=1)
+        if expected_size_bytes is not None:
+            require_bytes("expected_size_bytes", expected_size_bytes, minimum=0)
         require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
         return self._handle().open_writer(
             name,
@@ -808,6 +818,7 @@ class Store:
             content_type=content_type or "",
             content_encoding=content_encoding or "",
             part_bytes=part_bytes,
+            expected_size_bytes=expected_size_bytes,
             max_parts_in_flight=max_parts_in_flight,
             upload=upload or "",
         )

@@ -20,7 +20,7 @@ import errno
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace._errors import NotFoundError, PreconditionFailedError
 from headrace._location import Url, directory_of, is_local, root_at
@@ -63,6 +63,9 @@ class ObjectStorageConfig(StorageConfig):
         require_complete: treat a folder without ``.headrace-complete`` as no checkpoint. Default:
             in buckets, where a rename can end in the middle.
         temp_dir_prefix: that of the ``CheckpointWriterConfig``.
+        part_bytes: bytes of one part of a large file; see `Store.open_writer`.
+        expected_size_bytes: how large the largest file of a checkpoint will be, if that is known:
+            pass it for files of more than about 1,000 GB on ``s3://``.
         options: options of `headrace.Store`, if `store` is not given: ``endpoint=...``.
 
     Raises:
@@ -76,9 +79,12 @@ class ObjectStorageConfig(StorageConfig):
         store: Store | None = None,
         require_complete: bool | None = None,
         temp_dir_prefix: str = "tmp_",
+        part_bytes: int | None = None,
+        expected_size_bytes: int | None = None,
         **options: Any,
     ) -> None:
         self._root = root_at(url, store, **options)
+        self._sizes = _Sizes(part_bytes, expected_size_bytes)
         is_folder = is_local(self._root.url)
         self._require_complete = not is_folder if require_complete is None else require_complete
         self._temp_dir_prefix = temp_dir_prefix
@@ -90,8 +96,10 @@ class ObjectStorageConfig(StorageConfig):
             >>> storage = ObjectStorageConfig("gs://bucket/run1").create_storage()  # doctest: +SKIP
         """
         if directory_of(self._root) is not None and not self._require_complete:
-            return _FolderStorage(self._root)
-        return _ObjectStorage(self._root, self._require_complete, self._temp_dir_prefix)
+            return _FolderStorage(self._root, self._sizes)
+        return _ObjectStorage(
+            self._root, self._sizes, self._require_complete, self._temp_dir_prefix
+        )
 
 
 def mark_complete(args: Any) -> None:
@@ -116,10 +124,18 @@ def mark_complete(args: Any) -> None:
     args.storage.mark_complete(Path(args.path))
 
 
+class _Sizes(NamedTuple):
+    """Arguments of `Store.open_writer`."""
+
+    part_bytes: int | None
+    expected_size_bytes: int | None
+
+
 class _Streams:
     """Reading and writing of objects; both storages have it."""
 
     _root: Store
+    _sizes: _Sizes
 
     def _name(self, path: Path) -> str:
         """Return the name of an object or a folder: ``""`` for the root."""
@@ -143,7 +159,7 @@ class _Streams:
         return bytes(self._root.read(self._name(path)))
 
     def stream_write(self, path: Path) -> Any:
-        return open_object(self._name(path), "wb", store=self._root)
+        return open_object(self._name(path), "wb", store=self._root, **self._sizes._asdict())
 
     def write(self, path: Path, data: Any) -> None:
         with self.stream_write(path) as file:
@@ -158,9 +174,9 @@ class _Streams:
 class _FolderStorage(_Streams, LocalFileSystemStorage):
     """A directory, in which a rename is atomic. Files appear whole, and are durable then."""
 
-    def __init__(self, root: Store) -> None:
+    def __init__(self, root: Store, sizes: _Sizes) -> None:
         super().__init__(LocalFileSystemStorageConfig(use_direct_io=False))
-        self._root = root
+        self._root, self._sizes = root, sizes
         self._directory = Path(directory_of(root) or "/")
 
     def _path(self, path: Path) -> Path:
@@ -209,8 +225,14 @@ class _FolderStorage(_Streams, LocalFileSystemStorage):
 class _ObjectStorage(_Streams, Storage):
     """A bucket, in which a folder is what names have in common."""
 
-    def __init__(self, root: Store, require_complete: bool, temp_dir_prefix: str) -> None:
-        self._root = root
+    def __init__(
+        self,
+        root: Store,
+        sizes: _Sizes,
+        require_complete: bool,
+        temp_dir_prefix: str,
+    ) -> None:
+        self._root, self._sizes = root, sizes
         self._require_complete = require_complete
         self._temp_dir_prefix = temp_dir_prefix
 

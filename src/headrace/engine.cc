@@ -100,7 +100,6 @@ Result<void> validate(const StoreOptions& options) {
       positive("retry.max_attempts", options.retry.max_attempts),
       positive("max_in_flight", options.max_in_flight),
       positive("initial_in_flight", options.initial_in_flight),
-      positive("range_bytes", options.range_bytes),
       positive("join.max_size_bytes", options.join.max_size_bytes),
       positive("join.max_in_flight", options.join.max_in_flight),
       positive("join.pause", options.join.pause),
@@ -131,6 +130,10 @@ Result<void> validate(const StoreOptions& options) {
     const bool has_control = std::ranges::any_of(
         text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
     if (has_control) return invalid_argument(name, " must not contain control characters");
+  }
+  if (options.range_bytes < kMinRangeBytes) {
+    return invalid_argument("range_bytes is ", options.range_bytes, "; it must be at least ",
+                            kMinRangeBytes);
   }
   if (options.retry.backoff_multiplier < 1) {
     return invalid_argument("retry.backoff_multiplier must be at least 1");
@@ -181,6 +184,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   resources.gate = std::make_shared<Gate>();
   resources.pool = BlockPool::create(options.memory_budget_bytes);
   resources.writers = std::make_shared<WriterRegistry>();
+  resources.log = state.log;
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t io_threads = options.io_threads > 0 ? options.io_threads : std::min(4u, cores);
   for (uint32_t i = 0; i < io_threads; ++i) resources.io_threads.push_back(IoThread::start(i));

@@ -116,6 +116,10 @@ TEST_F(EngineTest, RefusesOptionsAndUrlsThatCannotWork) {
   fails([](StoreOptions& options) { options.retry.backoff_multiplier = 0.5; }, "multiplier");
   fails([](StoreOptions& options) { options.max_in_flight = 0; }, "max_in_flight");
   fails([](StoreOptions& options) { options.range_bytes = 0; }, "range_bytes");
+  fails([](StoreOptions& options) { options.range_bytes = kMinRangeBytes - 1; },
+        "range_bytes is 65535; it must be at least 65536");
+  EXPECT_THAT(engine.open({.scheme = Scheme::kFile, .name = "/tmp"}, {.range_bytes = 1}),
+              FailsWith(Code::kInvalidArgument, HasSubstr("range_bytes is 1")));
   fails([](StoreOptions& options) { options.endpoint = "http://"; }, "http://");
   EXPECT_THAT(engine.open({.scheme = Scheme::kAis, .bucket = "b"}),
               FailsWith(Code::kInvalidArgument, HasSubstr("AIS_ENDPOINT")));

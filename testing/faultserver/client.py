@@ -241,7 +241,11 @@ class FaultServer:
 
     def min_part_bytes(self, size: int) -> None:
         """The least size of a part of a multipart upload (but the last); 5 MiB at the services."""
-        self._post("uploads_config", {"min_part_bytes": size})
+        self.uploads_config(min_part_bytes=size)
+
+    def uploads_config(self, **spec: Any) -> None:
+        """What multipart uploads must be like: min_part_bytes, max_parts, equal_parts."""
+        self._post("uploads_config", spec)
 
     # Buckets and objects, past all faults and unrecorded.
 

@@ -292,7 +292,17 @@ Response control(World& world, Request& request) {
     return fine();
   }
   if (path == "uploads_config") {
-    world.storage.min_part_bytes = static_cast<uint64_t>(spec["min_part_bytes"].integer());
+    for (const auto& [name, value] : spec.object()) {
+      if (name == "min_part_bytes") {
+        world.storage.min_part_bytes = static_cast<uint64_t>(value.integer());
+      } else if (name == "max_parts") {
+        world.storage.max_parts = static_cast<uint64_t>(value.integer());
+      } else if (name == "equal_parts") {
+        world.storage.equal_parts = value.boolean();
+      } else {
+        return wrong("uploads_config: " + name);
+      }
+    }
     return fine();
   }
   return json_response(404, "{\"error\":\"no such control\"}");

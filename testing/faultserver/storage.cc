@@ -205,6 +205,8 @@ void Storage::clear() {
   buckets_.clear();
   sessions.clear();
   min_part_bytes = uint64_t{5} << 20;
+  max_parts = 10'000;
+  equal_parts = false;
 }
 
 }  // namespace faultserver

@@ -211,6 +211,9 @@ class Storage {
   std::map<std::string, ResumableSession> sessions;
   bool compute_md5 = true;
   uint64_t min_part_bytes = uint64_t{5} << 20;
+  // S3: how many parts an upload may have, and whether all but the last must have one size.
+  uint64_t max_parts = 10'000;
+  bool equal_parts = false;
 
  private:
   std::map<std::string, std::unique_ptr<Bucket>, std::less<>> buckets_;

@@ -100,7 +100,7 @@ def test_a_large_object_is_read_in_ranges_and_its_whole_sum_compared(
     ais_server: FaultServer, open_store: Open, personality: str
 ) -> None:
     ais_server.cluster(personality=personality)
-    parallel = headrace.ParallelOptions(range_threshold_bytes=1 << 16, range_bytes=1 << 15)
+    parallel = headrace.ParallelOptions(range_threshold_bytes=1 << 16, range_bytes=1 << 16)
     store = open_store(parallel=parallel)
     data = bytes(i * 7 % 251 for i in range(300_000))
     store.write("o", data)

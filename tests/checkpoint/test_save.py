@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +47,11 @@ def eager(server: FaultServer) -> headrace.Store:
 @pytest.fixture
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 1 MiB: as many requests as for a large checkpoint, and fewer bytes."""
-    small = functools.partialmethod(headrace.Store.open_writer, part_bytes=MIB)
+    open_writer = headrace.Store.open_writer
+
+    def small(self: headrace.Store, name: str, **options: Any) -> headrace.ObjectWriter:
+        return open_writer(self, name, **{**options, "part_bytes": MIB})
+
     monkeypatch.setattr(headrace.Store, "open_writer", small)
 
 

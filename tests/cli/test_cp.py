@@ -166,7 +166,7 @@ def test_a_large_object_with_an_encoding_goes_in_parts_like_any_other(
     [facts] = run("stat", "--json", "gs://bucket/c").json
     assert (facts["content_type"], facts["content_encoding"]) == ("text/x-special", "br")
     assert server.get("bucket", "c") == data
-    assert kinds(server)["upload"] == 9  # of 8 MiB each
+    assert kinds(server)["upload"] == 5  # of 16 MiB each
     assert kinds(server)["compose"] == 1
 
 

@@ -331,7 +331,7 @@ def test_ranges_that_are_not_those_asked_for(
     """The bytes asked for, or an error; never others."""
     server.faults([{"match": {"has_range": True}, "count": count, "action": action}])
     store = open_store(
-        parallel=headrace.ParallelOptions(range_threshold_bytes=30_000, range_bytes=20_000)
+        parallel=headrace.ParallelOptions(range_threshold_bytes=30_000, range_bytes=64 << 10)
     )
     for begin, end in [(0, 10), (70, 90_000), (99_000, None)]:
         if action == "wrong_range" and count is None:

@@ -425,25 +425,25 @@ def test_a_large_range_is_verified_over_all_its_pieces(
     server: FaultServer, gcs: headrace.Store
 ) -> None:
     small = gcs._derived(
-        parallel=headrace.ParallelOptions(range_threshold_bytes=1000, range_bytes=1000)
+        parallel=headrace.ParallelOptions(range_threshold_bytes=1000, range_bytes=64 << 10)
     )
-    data = bytes(range(250)) * 100
+    data = bytes(range(250)) * 1000
     gcs.write("o", data)
-    for sum_of, fails in ((crc32c(data[100:20_000]), False), (7, True)):
+    for sum_of, fails in ((crc32c(data[100:200_000]), False), (7, True)):
         index = ObjectIndex.from_names(
             ["o"],
             root="gs://bucket",
             sizes_bytes=[len(data)],
             generations=[gcs.stat("o").generation],
             begins=[100],
-            ends=[20_000],
+            ends=[200_000],
             checksums=[sum_of],
         )
         [found] = reader(index, small).start([0]).take(return_errors=True)
         if fails:
             assert isinstance(found, headrace.CorruptDataError)
         else:
-            assert found.bytes() == data[100:20_000]  # type: ignore[union-attr]
+            assert found.bytes() == data[100:200_000]  # type: ignore[union-attr]
 
 
 def test_objects_without_a_size_are_read(store: headrace.Store) -> None:

@@ -33,6 +33,7 @@ def test_defaults_are_the_engines() -> None:
     of_the_environment = {"ca_file", "http_proxy", "https_proxy", "no_proxy"}
     of_the_environment |= {"client_cert_file", "client_key_file", "skip_verify"}
     of_services = {"max_copy_bytes", "copied_part_bytes"}
+    of_services |= {"min_multipart_part_bytes", "max_multipart_parts"}
     assert set(theirs) - set(ours) == of_the_environment | of_services
     for name in set(ours) & set(theirs):
         assert (ours[name] or theirs[name]) == theirs[name], name
@@ -48,6 +49,7 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.configure(memory_budget_bytes=-1), "memory_budget_bytes"),
         (lambda: headrace.ParallelOptions(max_in_flight=0), "max_in_flight"),
         (lambda: headrace.ParallelOptions(range_bytes=0), "range_bytes"),
+        (lambda: headrace.ParallelOptions(range_bytes=(64 << 10) - 1), "at least 65536"),
         (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
         (lambda: headrace.JoinOptions(max_objects=33), "max_objects"),
         (lambda: headrace.JoinOptions(max_size_bytes=0), "max_size_bytes"),

@@ -21,7 +21,7 @@ from headrace import (
 )
 from headrace._cli.part_file import PartFile
 from headrace._leftovers import give_up
-from headrace._location import is_local, scheme_of
+from headrace._location import is_local
 from headrace._whole_sum import damage_of, running_sum, tell_not_compared
 
 if TYPE_CHECKING:
@@ -40,11 +40,8 @@ LARGE_BYTES = 64 * MiB
 """Larger objects are not held in memory."""
 
 _PIECES_AT_A_TIME = 2
-_PARTS_AT_A_TIME = 8
 _STEP_BYTES = 4 * MiB
 _PREFETCH_BYTES = 64 * MiB
-# Of a multipart upload: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
-_S3_MIN_PART_BYTES, _S3_MAX_PARTS = 5 * MiB, 10_000
 
 
 def with_facts(store: Store, info: ObjectInfo) -> ObjectInfo:
@@ -133,8 +130,7 @@ def send(
         content_type=content_type,
         content_encoding=content_encoding,
         if_generation=if_generation,
-        part_bytes=_part_bytes(store, 0 if info is None else info.size_bytes),
-        max_parts_in_flight=_PARTS_AT_A_TIME,
+        expected_size_bytes=None if info is None else info.size_bytes,
     )
     try:
         for piece in pieces:
@@ -148,15 +144,6 @@ def send(
     except BaseException as error:
         give_up(writer, error)
         raise
-
-
-def _part_bytes(store: Store, size_bytes: int) -> int:
-    """Return the size of the parts of an object, whose own size is 0 if nobody knows it."""
-    budget_bytes = headrace.metrics().memory_budget_bytes
-    part_bytes = max(MiB, min(8 * MiB, budget_bytes // 64))
-    if scheme_of(store.url) != "s3":
-        return part_bytes
-    return max(part_bytes, _S3_MIN_PART_BYTES, -(-size_bytes // _S3_MAX_PARTS))
 
 
 def pieces_of(

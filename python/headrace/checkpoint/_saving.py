@@ -33,6 +33,7 @@ def save(
     max_shard_bytes: int | None = None,
     checksums: bool = True,
     store: Store | None = None,
+    part_bytes: int | None = None,
     upload: UploadWay | None = None,
     progress: ProgressOption = False,
     **options: Any,
@@ -75,6 +76,8 @@ def save(
             ``format: pt`` beside it; tensors are read twice for that. False: the same bytes as
             those of the safetensors library.
         store: the store to save to. Default: a store of the URL's bucket.
+        part_bytes: bytes of one part of a large checkpoint, as for `Store.open_writer`. Default:
+            large enough for this one.
         upload: how the parts of a large checkpoint reach ``gs://``, as for `Store.open_writer`:
             ``"resumable"`` for buckets with a retention policy.
         progress: True shows a bar (needs tqdm); a function is called with
@@ -86,7 +89,8 @@ def save(
 
     Raises:
         InvalidArgumentError: a storage has no bytes, or is shared by tensors of several types; or
-            the format cannot express `obj`, or does not know an option; or an argument is invalid.
+            the format cannot express `obj`, or does not know an option; or an argument is invalid;
+            or the store takes no object as large as this.
         PreconditionFailedError: the object at `url` is not `if_generation`.
         CorruptDataError: the store reports other bytes than were sent. They are at `url`.
     """
@@ -107,6 +111,7 @@ def save(
             checksums=checksums,
             max_shard_bytes=max_shard_bytes,
             if_generation=if_generation,
+            part_bytes=part_bytes,
             upload=upload,
             progress=progress,
         )
@@ -127,6 +132,8 @@ def save(
         name,
         if_generation=if_generation,
         content_type="application/octet-stream",
+        part_bytes=part_bytes,
+        expected_size_bytes=file.content_bytes,
         upload=upload,
     )
     try:

@@ -31,7 +31,7 @@ from headrace._errors import (
 from headrace._freed_memory import keep_freed_memory
 from headrace._keywords import STORE_KEYWORDS, refuse_keywords
 from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
-from headrace._options import PART_BYTES, PREFETCH_BYTES, require, require_bytes
+from headrace._options import PREFETCH_BYTES, MiB, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO
@@ -45,7 +45,9 @@ __all__ = ["StoreFileSystem"]
 Entry = dict[str, Any]
 
 # What one call of read and of write moves between an object and a local file.
-_COPIED_BYTES = PART_BYTES
+_COPIED_BYTES = 16 * MiB
+# What `Store.open_writer` takes of the keywords of ``open``; its part_bytes is fsspec's block_size.
+_WRITER_OPTIONS = ("content_type", "expected_size_bytes", "max_parts_in_flight", "upload")
 # Of what is longer it is asked first how much there is: callers give ends that no object has.
 _LONG_BYTES = 1 << 30
 # Options of fsspec itself; and what datasets adds to each dict of options that it is given.
@@ -687,8 +689,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             autocommit=autocommit,
             exclusive=mode == "xb",
             if_generation=condition,
-            part_bytes=block_size if isinstance(block_size, int) else PART_BYTES,
-            **{key: each for key, each in kwargs.items() if key in ("content_type", "upload")},
+            part_bytes=block_size if isinstance(block_size, int) else None,
+            **{key: each for key, each in kwargs.items() if key in _WRITER_OPTIONS},
         )
         if before is not None:
             try:
@@ -727,13 +729,15 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
 
         Args:
             mode: ``"r"``, ``"w"``, ``"x"`` or ``"a"``, for bytes with ``"b"`` behind it.
-            block_size: when writing, the bytes of a part; default 16 MiB. When reading, of a block
-                of the cache, if there is a `cache_type`.
+            block_size: when writing, the bytes of a part, which is ``part_bytes`` of
+                `headrace.open`, with its default. When reading, of a block of the cache, if there
+                is a `cache_type`.
             cache_options: of the cache, if there is a `cache_type`.
             compression: as fsspec has it: ``"gzip"``, ``"infer"``.
             kwargs: ``prefetch_bytes`` of the file system, for this file; ``cache_type``, to read
-                through a cache of fsspec's instead of headrace's own read-ahead; ``content_type``
-                and ``upload`` of `headrace.open`; ``encoding``, ``errors`` and ``newline`` of text.
+                through a cache of fsspec's instead of headrace's own read-ahead; ``content_type``,
+                ``expected_size_bytes``, ``max_parts_in_flight`` and ``upload`` of `headrace.open`;
+                ``encoding``, ``errors`` and ``newline`` of text.
 
         Raises:
             FileNotFoundError: there is no such object to read.
@@ -974,15 +978,15 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
             return
-        with (
-            open(lpath, "rb", buffering=0) as source,
-            self.open(rpath, "xb" if mode == "create" else "wb", **kwargs) as file,
-        ):
+        with open(lpath, "rb", buffering=0) as source:
             size_bytes = os.fstat(source.fileno()).st_size
-            callback.set_size(size_bytes)
-            for piece in _pieces(source, size_bytes):
-                file.write(piece)
-                callback.relative_update(len(piece))
+            if size_bytes > 0:  # a pipe has none
+                kwargs.setdefault("expected_size_bytes", size_bytes)
+            with self.open(rpath, "xb" if mode == "create" else "wb", **kwargs) as file:
+                callback.set_size(size_bytes)
+                for piece in _pieces(source, size_bytes):
+                    file.write(piece)
+                    callback.relative_update(len(piece))
 
     def cp_file(self, path1: str, path2: str, *, done: _Copied | None = None, **_: Any) -> None:
         """Copy an object; the service does it, unless the two are in different buckets.
@@ -1000,7 +1004,10 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             if source is target:
                 source.copy(name, to)
             else:
-                with self._reader(path1) as reader, self.open(path2, "wb") as file:
+                with (
+                    self._reader(path1) as reader,
+                    self.open(path2, "wb", expected_size_bytes=reader.size) as file,
+                ):
                     for piece in _pieces(reader, reader.size):
                         file.write(piece)
             if done is not None:

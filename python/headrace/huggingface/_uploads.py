@@ -194,7 +194,7 @@ def _link(source: str, target: str) -> None:
 
 def _put(root: Store, name: str, path: Path) -> FileSum:
     """Upload one file, and return what was sent."""
-    writer = root.open_writer(name)
+    writer = root.open_writer(name, expected_size_bytes=path.stat().st_size)
     crc = size_bytes = 0
     try:
         with path.open("rb") as file:

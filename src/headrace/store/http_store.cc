@@ -709,6 +709,19 @@ void HttpStore::note_multipart(bool there) {
   host_->has_multipart.store(there ? 1 : -1, std::memory_order_relaxed);
 }
 
+Error HttpStore::learn_from_refusal(Error error) {
+  const MultipartUploads& uploads = *protocol_->multipart();
+  if (uploads.has_equal_parts() || !uploads.wants_equal_parts(error)) return error;
+  host_->equal_parts.store(true, std::memory_order_relaxed);
+  return Error(error.code(), cat(error.message(),
+                                 "; from now on this process sends it parts of "
+                                 "one size, as the option equal_parts does: "
+                                 "write it again"))
+      .with_http_status(error.http_status())
+      .with_request_id(error.request_id())
+      .with_attempts(error.attempts());
+}
+
 std::shared_ptr<Pending<std::string>> HttpStore::start_resumable(WriteRequest request) {
   const std::string url = url_of(request.name);
   return start<std::string>(url, !request.name.empty(), [&] {
@@ -799,8 +812,9 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
               cat("this store has no uploads of the method '", to_string(method), "'"))
             .with_url(url));
   }
-  return ObjectWriter::open({.pool = engine_->pool, .registry = engine_->writers, .url = url},
-                            std::move(upload), options.part_bytes, options.max_parts_in_flight);
+  return ObjectWriter::open(
+      {.pool = engine_->pool, .registry = engine_->writers, .url = url, .log = engine_->log},
+      std::move(upload), options);
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {

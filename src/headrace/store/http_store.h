@@ -33,6 +33,7 @@ struct EngineResources {
   std::vector<std::shared_ptr<IoThread>> io_threads;
   std::shared_ptr<BlockPool> pool;
   std::shared_ptr<WriterRegistry> writers;
+  std::shared_ptr<Log> log;
   // For computing (decompressing), away from the I/O threads.
   std::shared_ptr<ThreadPool> compute;
   // Decompressions that wait for memory. A batch that somebody waits for wakes them.
@@ -111,6 +112,13 @@ class HttpStore final : public ObjectStore,
     return protocol_->appends()->lacks_multipart(refusal);
   }
   bool multipart_bounds_parts() const { return protocol_->multipart()->bounds_parts(); }
+  // Whether all parts but the last must have one size, as far as it is known.
+  bool has_equal_parts() const {
+    return protocol_->multipart()->has_equal_parts().value_or(
+        host_->equal_parts.load(std::memory_order_relaxed));
+  }
+  // The same error, or one that says what the next upload will do about it.
+  Error learn_from_refusal(Error error);
   // A copy by one request; and its source, for those who have to know its size before.
   std::shared_ptr<Pending<ObjectInfo>> copy_at_once(CopyRequest request,
                                                     std::optional<ObjectInfo> source);

@@ -21,7 +21,8 @@ namespace headrace {
 
 class ObjectWriter;
 
-// The same interface for every provider, enforced by one conformance suite. Calls return at once;
+// The same interface for every provider, enforced by one conformance suite. No function has a body
+// here: a store that passes calls on to another must pass on every one. Calls return at once;
 // the Pending (or the batch) completes exactly once, even if the engine stops.
 // Names are relative to the root: at gs://bucket/run the name "a" is the object gs://bucket/run/a,
 // just as it is the file "a" in a directory.
@@ -73,7 +74,7 @@ class ObjectStore {
 
   // Somebody has read an object whole, piece by piece, and has compared nothing, since its checksum
   // is of this kind (kNone: it has none). Logged once for each host.
-  virtual void not_compared(std::string_view /*name*/, ChecksumKind /*kind*/) {}
+  virtual void not_compared(std::string_view name, ChecksumKind kind) = 0;
   // The root's URL, '/', and the name.
   virtual std::string url_of(std::string_view name) const = 0;
   // The size to assume for an object of unknown size, learned from earlier reads.
@@ -82,7 +83,7 @@ class ObjectStore {
   virtual uint64_t useful_in_flight() const = 0;
   // How many objects a caller who takes them in order should have in flight or ready: more where
   // some answers take much longer than others.
-  virtual uint64_t useful_ahead() const { return 2 * useful_in_flight(); }
+  virtual uint64_t useful_ahead() const = 0;
   // How many pages of one listing a caller should request at once. 1: pages are best requested one
   // by one, each with the token of the one before.
   virtual uint32_t useful_pages_in_flight() const = 0;
@@ -90,7 +91,7 @@ class ObjectStore {
   virtual std::shared_ptr<BlockPool> pool() const = 0;
   // So many reads are about to be asked for: a store with connections opens them now, so that they
   // need not be waited for then.
-  virtual void expect_reads(uint32_t /*count*/) {}
+  virtual void expect_reads(uint32_t count) = 0;
   // 0: this store cannot compose.
   virtual uint32_t max_compose_sources() const = 0;
 };

@@ -90,6 +90,7 @@ struct GetBatchOptions {
 struct WriteLimits {
   uint64_t max_object_bytes = 5 * kTiB;
   uint64_t min_multipart_part_bytes = 5 * kMiB;  // except for the last part
+  uint64_t max_multipart_part_bytes = 5 * kGiB;
   uint32_t max_multipart_parts = 10'000;
   // Larger objects are copied in parts, where the provider has a limit: parts of ...
   uint64_t max_copy_bytes = 5 * kGiB;
@@ -125,6 +126,9 @@ struct S3Options {
   std::string kms_key_id = {};
   std::vector<std::byte> customer_key = {};  // SSE-C: 32, for reading and writing. Secret
   ConditionalWrites conditional_writes = ConditionalWrites::kService;
+  // Whether all parts of an upload but the last must have one size. None: at hosts that are known
+  // for it, and where a service has said so.
+  std::optional<bool> equal_parts = {};
   bool operator==(const S3Options&) const = default;
 };
 
@@ -135,6 +139,10 @@ struct AisOptions {
   std::string etl_name = {}, etl_args = {};
   bool operator==(const AisOptions&) const = default;
 };
+
+// Every piece of a large read takes some memory beside the budget, and a request: with smaller ones
+// there would be more of these than of bytes.
+inline constexpr uint64_t kMinRangeBytes = 64 * kKiB;
 
 struct StoreOptions {
   std::string endpoint = {};  // "": the service's own; or http://host:port of an emulator
@@ -150,7 +158,7 @@ struct StoreOptions {
   uint32_t max_in_flight = 512;  // the adaptive limit stays below it
   uint32_t initial_in_flight = 64;
   uint64_t range_threshold_bytes = 16 * kMiB;  // larger objects are read by parallel ranges of ...
-  uint64_t range_bytes = 8 * kMiB;
+  uint64_t range_bytes = 8 * kMiB;             // at least kMinRangeBytes
   // Ranges of one object in one batch are read by one request if what lies between them, which is
   // read and dropped, is at most ... None: each is a request of its own.
   std::optional<uint64_t> max_gap_bytes = 4 * kKiB;
@@ -238,7 +246,10 @@ constexpr std::string_view to_string(UploadMethod method) {
 struct WriterOptions {
   WriteRequest object = {};
   UploadMethod method = UploadMethod::kDefault;
-  uint64_t part_bytes = 16 * kMiB;  // of one part, which is sent by one request
+  // Of one part, which is sent by one request. 0: chosen by PartSizes, so that the object fits.
+  uint64_t part_bytes = 0;
+  // How large the object will be, if that is known. It may turn out to be smaller, or larger.
+  std::optional<uint64_t> expected_size_bytes = {};
   uint32_t max_parts_in_flight = 8;
 };
 

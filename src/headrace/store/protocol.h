@@ -192,6 +192,10 @@ class MultipartUploads {
   virtual bool is_conditional() const = 0;
   // Whether parts have a least size, except for the last one.
   virtual bool bounds_parts() const { return true; }
+  // Whether all parts but the last must have one size; none: the service may still say so.
+  virtual std::optional<bool> has_equal_parts() const { return std::nullopt; }
+  // Whether it says so by this refusal to complete an upload.
+  virtual bool wants_equal_parts(const Error& /*refusal*/) const { return false; }
   virtual void build_start(HttpRequest& request, const WriteRequest& write) const = 0;
   // The id of the upload.
   virtual Result<std::string> parse_started(const Response& response) const {

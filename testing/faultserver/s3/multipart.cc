@@ -13,8 +13,6 @@
 namespace faultserver::s3 {
 namespace {
 
-constexpr int64_t kMaxParts = 10'000;
-
 // The algorithm of an upload that names none is the bucket's own, and nothing has to be sent for
 // it.
 std::optional<Response> read_checksum_wishes(const Call& call, S3Facts& facts) {
@@ -73,9 +71,11 @@ Response start(const Call& call) {
 std::optional<Response> wrong_part_number(const Call& call, int64_t& number) {
   const std::string text = call.request.parameter("partNumber");
   number = parse_i64(text).value_or(0);
-  if (number >= 1 && number <= kMaxParts) return std::nullopt;
-  return invalid_argument(call.route, "partNumber", text,
-                          "Part number must be an integer between 1 and 10000, inclusive");
+  const uint64_t most = call.storage.max_parts;
+  if (number >= 1 && static_cast<uint64_t>(number) <= most) return std::nullopt;
+  return invalid_argument(
+      call.route, "partNumber", text,
+      "Part number must be an integer between 1 and " + std::to_string(most) + ", inclusive");
 }
 
 // Gives the part its sum by the upload's algorithm, and its ETag; makes it one of the upload's.
@@ -169,7 +169,7 @@ Response invalid_part(const Call& call) {
 // What the parts make together: body, ETag, sizes and checksum, in `draft`.
 std::optional<Response> join_parts(const Call& call, const MultipartUpload& upload, Object& draft) {
   const std::vector<std::string_view> listed = each(call.request.body, "Part");
-  if (listed.empty() || listed.size() > kMaxParts) {
+  if (listed.empty() || listed.size() > call.storage.max_parts) {
     return error(call.route, 400, "MalformedXML",
                  "The XML you provided was not well-formed or did not validate against our "
                  "published schema");
@@ -203,6 +203,12 @@ std::optional<Response> join_parts(const Call& call, const MultipartUpload& uplo
           "Your proposed upload is smaller than the minimum allowed size",
           element("ETag", part.etag) + element("MinSizeAllowed", call.storage.min_part_bytes) +
               element("ProposedSize", size) + element("PartNumber", static_cast<uint64_t>(number)));
+    }
+    const uint64_t first_size = upload.parts.at(numbers.front()).body.size_bytes();
+    const bool is_last = i + 1 == listed.size();
+    if (call.storage.equal_parts && (is_last ? size > first_size : size != first_size)) {
+      return error(call.route, 400, "InvalidPart",
+                   "All non-trailing parts must have the same length.");
     }
     if (algorithm) {
       const std::string text = base64_encode(part.sum);

@@ -100,6 +100,28 @@ def test_sums_of_parts_are_joined_to_that_of_the_whole(
     )
 
 
+@pytest.mark.parametrize(
+    ("sizes", "status"), [([5, 5, 2], 200), ([5, 5, 5], 200), ([5, 4, 5], 400), ([4, 4, 5], 400)]
+)
+def test_parts_that_must_have_one_size_are_refused_if_they_have_not(
+    server: FaultServer, client: RawClient, sizes: list[int], status: int
+) -> None:
+    server.uploads_config(min_part_bytes=1, max_parts=3, equal_parts=True)
+    begun = client.call("POST", "/b/o?uploads").body
+    (upload,) = re.findall(rb"<UploadId>([^<]+)</UploadId>", begun)
+    xml = "<CompleteMultipartUpload>"
+    for number, size in enumerate(sizes, start=1):
+        target = f"/b/o?partNumber={number}&uploadId={upload.decode()}"
+        etag = client.call("PUT", target, {}, bytes(size)).headers["etag"]
+        xml += f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+    one_more = f"/b/o?partNumber=4&uploadId={upload.decode()}"
+    assert client.call("PUT", one_more, {}, b"1").status == 400
+    body = (xml + "</CompleteMultipartUpload>").encode()
+    answer = client.call("POST", f"/b/o?uploadId={upload.decode()}", {}, body)
+    assert answer.status == status
+    assert (b"must have the same length" in answer.body) == (status == 400)
+
+
 def chunked(data: bytes, sizes: list[int], trailer: str) -> bytes:
     out = b""
     at = 0

@@ -17,7 +17,13 @@ __all__ = ["upload"]
 _LENT_BYTES = 64 << 10
 
 
-def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay | None) -> None:
+def upload(
+    store: Store,
+    name: str,
+    pieces: Iterable[Buffer],
+    way: UploadWay | None,
+    expected_size_bytes: int | None = None,
+) -> None:
     """Write the object `name`, which must not exist yet, while `pieces` are made.
 
     If `pieces` raises, no object is written.
@@ -25,8 +31,11 @@ def upload(store: Store, name: str, pieces: Iterable[Buffer], way: UploadWay | N
     Args:
         pieces: memory that does not change until this returns.
         way: how parts reach the store, as for `Store.open_writer`.
+        expected_size_bytes: of the object, as for `Store.open_writer`.
     """
-    writer = store.open_writer(name, if_generation="absent", upload=way)
+    writer = store.open_writer(
+        name, if_generation="absent", expected_size_bytes=expected_size_bytes, upload=way
+    )
     try:
         for piece in pieces:
             if memoryview(piece).nbytes < _LENT_BYTES:

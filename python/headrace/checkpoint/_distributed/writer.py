@@ -386,7 +386,8 @@ class DistributedWriter(StorageWriter):
             results: list[WriteResult] = []
             try:
                 pieces = _pieces(planner, items, name, results, count, lambda: bool(errors))
-                upload(save.folder.store, name, pieces, self._upload_way)
+                expected = sum(map(_item_bytes, items))
+                upload(save.folder.store, name, pieces, self._upload_way, expected)
             except BaseException as error:
                 with lock:
                     errors.append(error)

@@ -98,6 +98,7 @@ def save_tensors(
     checksums: bool,
     max_shard_bytes: int | None,
     if_generation: str | None,
+    part_bytes: int | None,
     upload: UploadWay | None,
     progress: ProgressOption,
 ) -> ObjectInfo:
@@ -113,7 +114,7 @@ def save_tensors(
     if max_shard_bytes is None:
         file = _file(tensors, metadata, checksums)
         with choose_progress(progress, store.url_of(name), total_bytes) as shown:
-            return _write(store, name, file, if_generation, upload, shown)
+            return _write(store, name, file, if_generation, part_bytes, upload, shown)
     require_bytes("max_shard_bytes", max_shard_bytes, minimum=1)
     require(
         name.endswith(SUFFIX),
@@ -121,7 +122,7 @@ def save_tensors(
         f"model{SUFFIX}: those of the files and of the index follow from it",
     )
     with choose_progress(progress, store.url_of(name), total_bytes) as shown:
-        return _Shards(store, name, upload, shown).save(
+        return _Shards(store, name, part_bytes, upload, shown).save(
             tensors, metadata, checksums, max_shard_bytes, if_generation
         )
 
@@ -135,8 +136,16 @@ def file_of(state: Any, metadata: Mapping[str, str] | None = None, *, checksums:
 class _Shards:
     """Several files, and the index that makes them a checkpoint."""
 
-    def __init__(self, store: Store, name: str, upload: UploadWay | None, shown: Progress) -> None:
-        self._store, self._upload, self._shown = store, upload, shown
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        part_bytes: int | None,
+        upload: UploadWay | None,
+        shown: Progress,
+    ) -> None:
+        self._store, self._shown = store, shown
+        self._part_bytes, self._upload = part_bytes, upload
         self._folder = name[: name.rfind("/") + 1]
         self._name = name.removeprefix(self._folder)
         self._index = index_names_of(name)[0]
@@ -183,6 +192,7 @@ class _Shards:
                         self._folder + file_name,
                         file,
                         "absent" if token else None,
+                        self._part_bytes,
                         self._upload,
                         self._shown,
                     )
@@ -253,11 +263,17 @@ def _write(
     name: str,
     file: _File,
     if_generation: str | None,
+    part_bytes: int | None,
     upload: UploadWay | None,
     shown: Progress,
 ) -> ObjectInfo:
     writer = store.open_writer(
-        name, if_generation=if_generation, content_type="application/octet-stream", upload=upload
+        name,
+        if_generation=if_generation,
+        content_type="application/octet-stream",
+        part_bytes=part_bytes,
+        expected_size_bytes=len(file.header) + sum(tensor.nbytes for tensor in file.tensors),
+        upload=upload,
     )
     try:
         is_content = False  # the header comes first

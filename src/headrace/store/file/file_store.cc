@@ -67,8 +67,11 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   std::string url_of(std::string_view name) const override { return root_.url_of(name); }
   uint64_t expected_object_bytes() const override { return reader_->expected_object_bytes(); }
   uint64_t useful_in_flight() const override { return uint64_t{2} * threads_->thread_count(); }
+  uint64_t useful_ahead() const override { return 2 * useful_in_flight(); }
   uint32_t useful_pages_in_flight() const override { return 1; }
   std::shared_ptr<BlockPool> pool() const override { return pool_; }
+  void expect_reads(uint32_t) override {}                        // there are no connections
+  void not_compared(std::string_view, ChecksumKind) override {}  // as with all files
 
  private:
   Error stopped_error() const { return stopped_error_of(*threads_); }
@@ -201,7 +204,7 @@ Result<std::shared_ptr<ObjectWriter>> FileStore::open_writer(WriterOptions optio
   return ObjectWriter::open(
       {.pool = pool_, .registry = writers_, .url = url},
       std::make_shared<FileUpload>(std::move(path), std::move(options.object), threads_, metrics_),
-      options.part_bytes, options.max_parts_in_flight);
+      options);
 }
 
 std::shared_ptr<Pending<UploadsPage>> FileStore::list_multipart(std::string prefix, std::string,

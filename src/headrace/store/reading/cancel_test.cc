@@ -22,7 +22,7 @@ TEST_F(CancelTest, AtAThousandRandomMomentsLeavesTheCallersMemoryAlone) {
   constexpr size_t kObjects = 4;
   options_.initial_in_flight = options_.max_in_flight = 8;
   options_.range_threshold_bytes = 64 * kKiB;
-  options_.range_bytes = 32 * kKiB;
+  options_.range_bytes = kMinRangeBytes;
   const std::shared_ptr<ObjectStore> store = open();
   std::mt19937 rng(42);
   int cancelled_count = 0, complete_count = 0;

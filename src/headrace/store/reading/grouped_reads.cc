@@ -55,7 +55,7 @@ void GroupedReads::read(std::shared_ptr<ReadBatch> batch) {
     if (const std::shared_ptr<FetchWork> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
   if (choice == Fetcher::Choice::kTogether) {
-    enqueue(std::move(undecided.groups));
+    enqueue(work, std::move(undecided.groups));
   } else {
     bool stopped = false;
     {
@@ -63,7 +63,9 @@ void GroupedReads::read(std::shared_ptr<ReadBatch> batch) {
       stopped = stopping_;
       if (!stopped) undecided_.push_back(undecided);
     }
-    if (stopped) enqueue(std::move(undecided.groups));
+    if (stopped) enqueue(work, std::move(undecided.groups));
+    // Whoever cancelled it a moment ago did not find it in the list.
+    if (work->batch->cancelled()) on_wait_or_cancel(work);
   }
   if (!alone.empty()) read_alone(work, std::move(alone));
   pump();
@@ -80,25 +82,35 @@ Fetcher::Choice GroupedReads::choose(const Undecided& undecided) {
   return fetcher_->choose(*undecided.work->batch, object_count, size_bytes,
                           [weak = weak_from_this()] {
                             if (const std::shared_ptr<GroupedReads> alive = weak.lock()) {
-                              alive->decide();
+                              alive->decide_again();
                             }
                           });
+}
+
+void GroupedReads::decide_again() {
+  {
+    const Lock lock(mutex_);
+    ++askings_;
+  }
+  decide();
 }
 
 // Chooses the way of batches that had to wait, as far as that is possible now.
 void GroupedReads::decide() {
   while (true) {
     Undecided undecided;
+    uint64_t askings = 0;
     {
       const Lock lock(mutex_);
       if (undecided_.empty()) return;
+      askings = askings_;
       undecided = std::move(undecided_.front());
       undecided_.pop_front();
     }
     const Fetcher::Choice choice =
         fetcher_->is_ready() ? choose(undecided) : Fetcher::Choice::kAlone;
     if (choice == Fetcher::Choice::kTogether) {
-      enqueue(std::move(undecided.groups));
+      enqueue(undecided.work, std::move(undecided.groups));
       pump();
       continue;
     }
@@ -107,6 +119,8 @@ void GroupedReads::decide() {
       // Unless it was cancelled while nobody found it.
       if (!stopping_ && !undecided.work->batch->cancelled()) {
         undecided_.push_front(std::move(undecided));
+        // Whoever called `again` while the batch was out of the list did not find it there.
+        if (askings != askings_) continue;
         return;
       }
     }
@@ -118,13 +132,18 @@ void GroupedReads::decide() {
   }
 }
 
-void GroupedReads::enqueue(std::vector<std::shared_ptr<FetchGroup>> groups) {
+void GroupedReads::enqueue(const std::shared_ptr<FetchWork>& work,
+                           std::vector<std::shared_ptr<FetchGroup>> groups) {
+  bool stopped = false;
   {
     const Lock lock(mutex_);
-    if (!stopping_) {
-      queue_.insert(queue_.end(), groups.begin(), groups.end());
-      return;
-    }
+    stopped = stopping_;
+    if (!stopped) queue_.insert(queue_.end(), groups.begin(), groups.end());
+  }
+  if (!stopped) {
+    // Whoever cancelled it a moment ago did not find them in the queue.
+    if (work->batch->cancelled()) on_wait_or_cancel(work);
+    return;
   }
   for (const std::shared_ptr<FetchGroup>& group : groups) {
     give_up(*group, group->parts.slots, kStopped);

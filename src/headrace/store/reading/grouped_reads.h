@@ -79,6 +79,7 @@ class GroupedReads final : public ObjectStore, public std::enable_shared_from_th
   uint64_t useful_ahead() const override;
   uint32_t useful_pages_in_flight() const override { return store_->useful_pages_in_flight(); }
   std::shared_ptr<BlockPool> pool() const override { return store_->pool(); }
+  void expect_reads(uint32_t count) override { store_->expect_reads(count); }
   uint32_t max_compose_sources() const override { return store_->max_compose_sources(); }
 
   // Starts the groups for which there is room now.
@@ -115,7 +116,9 @@ class GroupedReads final : public ObjectStore, public std::enable_shared_from_th
 
   Fetcher::Choice choose(const Undecided& undecided);
   void decide();
-  void enqueue(std::vector<std::shared_ptr<FetchGroup>> groups);
+  void decide_again();
+  void enqueue(const std::shared_ptr<FetchWork>& work,
+               std::vector<std::shared_ptr<FetchGroup>> groups);
   void on_wait_or_cancel(const std::shared_ptr<FetchWork>& work);
   std::vector<std::shared_ptr<FetchGroup>> make_groups(const std::shared_ptr<FetchWork>& work);
   std::shared_ptr<FetchGroup> next();
@@ -130,7 +133,9 @@ class GroupedReads final : public ObjectStore, public std::enable_shared_from_th
   CondVar changed_;
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<FetchGroup>> queue_ HEADRACE_GUARDED_BY(mutex_);
+  // A batch that is being decided is not in it.
   std::deque<Undecided> undecided_ HEADRACE_GUARDED_BY(mutex_);
+  uint64_t askings_ HEADRACE_GUARDED_BY(mutex_) = 0;  // how often a fetcher has called `again`
   // Groups that have begun and are not retired.
   std::unordered_set<std::shared_ptr<FetchGroup>> active_ HEADRACE_GUARDED_BY(mutex_);
 };

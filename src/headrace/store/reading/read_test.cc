@@ -258,13 +258,15 @@ TEST_F(ReadTest, AnObjectChangedWhileItIsReadIsReadAnewIfThatWasAskedFor) {
 
 TEST_F(ReadTest, PartsOfTwoVersionsOfALargeObjectAreNeverMixed) {
   options_.range_threshold_bytes = 16 * kKiB;
-  options_.range_bytes = 8 * kKiB;
+  options_.range_bytes = kMinRangeBytes;
+  const std::string large = some_bytes(300'000);
+  const ObjectInfo info = server_.put("train/a", large);
   // Whichever part comes third finds another object in its place afterwards.
   server_.faults(R"([{"match":{"kind":"media"},"from":3,"count":1,
                       "action":{"old_generation_then_new":true}}])");
-  for (const ReadTarget& target : {listed(object_), unlisted_}) {
+  for (const ReadTarget& target : {listed(info), unlisted_}) {
     EXPECT_THAT(read(*open(), target), FailsWith(Code::kPreconditionFailed, HasSubstr("changed")));
-    server_.put("train/a", bytes_);
+    server_.put("train/a", large);
     server_.faults(R"([{"match":{"kind":"media"},"from":3,"count":1,
                         "action":{"old_generation_then_new":true}}])");
   }
@@ -370,7 +372,7 @@ class LyingServer : public ReadTest, public ::testing::WithParamInterface<Lie> {
  protected:
   LyingServer() {
     options_.range_threshold_bytes = 16 * kKiB;
-    options_.range_bytes = 8 * kKiB;
+    options_.range_bytes = kMinRangeBytes;
     options_.retry.max_attempts = 3;
   }
 
@@ -473,7 +475,7 @@ class NoGeneration : public ReadTest {
  protected:
   NoGeneration() {
     options_.range_threshold_bytes = 16 * kKiB;
-    options_.range_bytes = 8 * kKiB;
+    options_.range_bytes = kMinRangeBytes;
   }
 
   static constexpr const char* kNameless =
@@ -507,18 +509,20 @@ TEST_F(NoGeneration, ALargeRangeIsReadInOneRequestAfterOneThatTellsSo) {
 
 TEST_F(NoGeneration, AnObjectThatWasListedInOneGenerationIsReadInPiecesOfThat) {
   server_.faults(cat("[", kNameless, "]"));
-  for (ReadTarget target : {listed(object_), unlisted_}) {
-    target.generation = object_.generation;
+  const std::string large = some_bytes(600'000);
+  const ObjectInfo info = server_.put("train/a", large);
+  for (ReadTarget target : {listed(info), unlisted_}) {
+    target.generation = info.generation;
     const uint64_t before = media_requests();
     const std::shared_ptr<ReadBatch> batch = batch_of(std::span(&target, 1));
     open()->read(batch);
     wait_for(*batch);
-    EXPECT_THAT(outcome(*batch, 0), Gives(bytes_));
-    EXPECT_EQ(batch->slot(0).found_generation.view(), object_.generation);
+    EXPECT_THAT(outcome(*batch, 0), Gives(large));
+    EXPECT_EQ(batch->slot(0).found_generation.view(), info.generation);
     EXPECT_GT(media_requests(), before + 5);
   }
   for (const FaultServer::Entry& request : server_.log("media")) {
-    EXPECT_THAT(request.target, HasSubstr(cat("ifGenerationMatch=", object_.generation)));
+    EXPECT_THAT(request.target, HasSubstr(cat("ifGenerationMatch=", info.generation)));
   }
 }
 

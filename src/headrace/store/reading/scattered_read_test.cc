@@ -68,7 +68,7 @@ TEST_F(ScatteredReadTest, FillsAllPlacesByOneRequestAndSumsEach) {
 
 TEST_F(ScatteredReadTest, ALargeRangeComesInParallelPiecesThatMayCutPlaces) {
   options_.range_threshold_bytes = 64 * kKiB;
-  for (const uint64_t range_bytes : {70'000u, 33'333u, 4096u}) {
+  for (const uint64_t range_bytes : {uint64_t{99'991}, uint64_t{70'000}, kMinRangeBytes}) {
     options_.range_bytes = range_bytes;
     for (const ReadTarget& target : all_ways()) expect_filled(*read_into_places(target));
   }

@@ -93,13 +93,14 @@ TEST_F(SplitReadTest, GivesAllMemoryBack) {
 // ── Checksums of ranges ──────────────────────────────────────────────────────────────────────
 
 TEST_F(SplitReadTest, ComparesTheChecksumOfARange) {
-  const std::string data = some_bytes(50'000, 3);
+  const std::string data = some_bytes(300'000, 3);
   const ObjectInfo info = server_.put("range", data);
-  options_.range_threshold_bytes = options_.range_bytes = 4096;  // several requests for one range
+  // Several requests for one range.
+  options_.range_threshold_bytes = options_.range_bytes = kMinRangeBytes;
   const std::shared_ptr<ObjectStore> store = open();
   ReadTarget target = listed(info);
-  target.range = ByteRange{1000, 40'000};
-  const std::string part = data.substr(1000, 39'000);
+  target.range = ByteRange{1000, 240'000};
+  const std::string part = data.substr(1000, 239'000);
   target.range_checksum = Crc32c().extended(bytes_of(part));
   EXPECT_EQ(read(*store, target).value(), part);
   target.range_checksum = Crc32c(7);

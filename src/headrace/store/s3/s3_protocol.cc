@@ -86,6 +86,15 @@ bool hides_md5(const HeaderField& field) {
           field.value.starts_with("aws:"));
 }
 
+// https://developers.cloudflare.com/r2/objects/multipart-objects/#limitations
+constexpr std::string_view kR2Domain = ".r2.cloudflarestorage.com";
+
+std::optional<bool> equal_parts_of(const S3Home& home, const S3Options& options) {
+  if (options.equal_parts) return options.equal_parts;
+  if (home.first_endpoint().host.ends_with(kR2Domain)) return true;
+  return std::nullopt;
+}
+
 class SigV4Signer final : public Signer {
  public:
   explicit SigV4Signer(std::shared_ptr<const S3Home> home) : home_(std::move(home)) {}
@@ -134,7 +143,7 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
       compares_etags_(compares(verify, ChecksumKind::kMd5)),
       home_(std::move(home)),
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
-      multipart_(paths_),
+      multipart_(paths_, equal_parts_of(*home_, options)),
       part_copies_(paths_),
       urls_(home_, paths_, options),
       proof_(paths_.bucket(), home_->in_path(), options),

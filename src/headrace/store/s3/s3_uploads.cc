@@ -38,6 +38,13 @@ void S3MultipartUploads::build_part(HttpRequest& request, std::string_view name,
   request.has_body = true;
 }
 
+// Cloudflare R2: "InvalidPart: All non-trailing parts must have the same length."
+// https://developers.cloudflare.com/r2/objects/multipart-objects/#limitations
+bool S3MultipartUploads::wants_equal_parts(const Error& refusal) const {
+  const std::string_view text = refusal.message();
+  return refusal.code() == Code::kInvalidArgument && text.contains("same length");
+}
+
 Result<std::optional<Crc32c>> S3MultipartUploads::part_crc32c(const ResponseHead& head) const {
   const std::optional<std::string_view> sum = head.find("x-amz-checksum-crc32c");
   if (!sum) return std::nullopt;

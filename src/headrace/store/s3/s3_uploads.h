@@ -15,8 +15,11 @@ namespace headrace {
 // Thread: any (immutable). Borrows the paths.
 class S3MultipartUploads final : public MultipartUploads {
  public:
-  explicit S3MultipartUploads(const S3Paths& paths) : paths_(paths) {}
+  S3MultipartUploads(const S3Paths& paths, std::optional<bool> equal_parts)
+      : paths_(paths), equal_parts_(equal_parts) {}
   bool is_conditional() const override { return true; }
+  std::optional<bool> has_equal_parts() const override { return equal_parts_; }
+  bool wants_equal_parts(const Error& refusal) const override;
   void build_start(HttpRequest& request, const WriteRequest& write) const override;
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
@@ -31,6 +34,7 @@ class S3MultipartUploads final : public MultipartUploads {
 
  private:
   const S3Paths& paths_;
+  const std::optional<bool> equal_parts_;
 };
 
 // CopyObject takes sources up to 5 GiB; UploadPartCopy takes a range of any. The upload names no

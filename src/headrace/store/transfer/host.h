@@ -70,9 +70,11 @@ struct Host {
   HostLog log;
   WriteConditions conditions;          // how the service treats them
   std::atomic<int> has_multipart = 0;  // above 0: yes; below: no; 0: it is not known
-  BatchGetRecord batch_gets;           // whether there are such requests, and how fast
-  MapKeeper map;                       // of the cluster, if the service is one
-  Reachability reachability;           // if it is a host of a cluster
+  // It has said that the parts of an upload must have one size.
+  std::atomic<bool> equal_parts = false;
+  BatchGetRecord batch_gets;  // whether there are such requests, and how fast
+  MapKeeper map;              // of the cluster, if the service is one
+  Reachability reachability;  // if it is a host of a cluster
   // It has refused requests because there were too many: for a while, none is sent twice.
   void hold_hedges(std::chrono::steady_clock::time_point now);
   bool holds_hedges(std::chrono::steady_clock::time_point now) const {

@@ -20,7 +20,9 @@ MultipartUpload::Limits MultipartUpload::limits() const {
     limits.min_part_bytes =
         std::max(limits.min_part_bytes, store_->write_limits().min_multipart_part_bytes);
   }
+  limits.max_part_bytes = store_->write_limits().max_multipart_part_bytes;
   limits.max_parts = store_->write_limits().max_multipart_parts;
+  limits.equal_parts = store_->has_equal_parts();
   return limits;
 }
 
@@ -152,7 +154,7 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
         info->content_encoding = target_.content_encoding;
       }
     } else {
-      info = std::unexpected(with_url(std::move(info.error())));
+      info = std::unexpected(with_url(uploader_->learn_from_refusal(std::move(info.error()))));
     }
     take_published(std::move(info));
   });

@@ -48,27 +48,18 @@ void WriterRegistry::stop(steady_clock::time_point until, MayBlock may_block) {
 
 Result<std::shared_ptr<ObjectWriter>> ObjectWriter::open(Environment environment,
                                                          std::shared_ptr<Upload> upload,
-                                                         uint64_t part_bytes,
-                                                         uint32_t max_parts_in_flight) {
-  const auto refused = [&environment](Error error) {
-    return std::unexpected(std::move(error).with_url(environment.url));
-  };
-  const Upload::Limits limits = upload->limits();
-  if (part_bytes < limits.min_part_bytes || part_bytes > limits.max_part_bytes) {
-    return refused(Error(Code::kInvalidArgument,
-                         cat("part_bytes is ", part_bytes, "; for this kind of upload it must be ",
-                             "from ", limits.min_part_bytes, " to ", limits.max_part_bytes)));
+                                                         const WriterOptions& options) {
+  Result<PartSizes> sizes =
+      PartSizes::choose(upload->limits(), {.part_bytes = options.part_bytes,
+                                           .expected_size_bytes = options.expected_size_bytes,
+                                           .max_parts_in_flight = options.max_parts_in_flight,
+                                           .budget_bytes = environment.pool->budget_bytes()});
+  if (!sizes) return std::unexpected(std::move(sizes.error()).with_url(environment.url));
+  if (environment.log != nullptr && environment.log->wants(LogLevel::kDebug)) {
+    environment.log->add(LogLevel::kDebug, cat(environment.url, ": ", sizes->to_string()));
   }
-  if (part_bytes % limits.part_unit_bytes != 0) {
-    return refused(Error(Code::kInvalidArgument,
-                         cat("part_bytes is ", part_bytes, "; for this kind of upload it must be ",
-                             "a multiple of ", limits.part_unit_bytes)));
-  }
-  if (max_parts_in_flight == 0) {
-    return refused(Error(Code::kInvalidArgument, "max_parts_in_flight must be positive"));
-  }
-  std::shared_ptr<ObjectWriter> writer(
-      new ObjectWriter(std::move(environment), std::move(upload), part_bytes, max_parts_in_flight));
+  std::shared_ptr<ObjectWriter> writer(new ObjectWriter(std::move(environment), std::move(upload),
+                                                        *sizes, options.max_parts_in_flight));
   if (!writer->environment_.registry->add(writer)) {
     return std::unexpected(
         Error(Code::kCancelled, "the engine was stopped").with_url(writer->url()));
@@ -77,12 +68,11 @@ Result<std::shared_ptr<ObjectWriter>> ObjectWriter::open(Environment environment
 }
 
 ObjectWriter::ObjectWriter(Environment environment, std::shared_ptr<Upload> upload,
-                           uint64_t part_bytes, uint32_t max_parts_in_flight)
+                           const PartSizes& sizes, uint32_t max_parts_in_flight)
     : environment_(std::move(environment)),
       upload_(std::move(upload)),
-      part_bytes_(part_bytes),
-      max_parts_in_flight_(max_parts_in_flight),
-      limits_(upload_->limits()) {}
+      sizes_(sizes),
+      max_parts_in_flight_(max_parts_in_flight) {}
 
 // Nothing is in progress: completions keep the writer alive.
 ObjectWriter::~ObjectWriter() {
@@ -108,23 +98,6 @@ Result<void> ObjectWriter::append(std::span<const std::byte> bytes,
   return {};
 }
 
-Result<void> ObjectWriter::check_size(uint64_t size_bytes) const {
-  if (size_bytes > limits_.max_object_bytes) {
-    return std::unexpected(
-        Error(Code::kInvalidArgument,
-              cat("the store takes no object of more than ", limits_.max_object_bytes, " bytes"))
-            .with_url(environment_.url));
-  }
-  if (size_bytes > part_bytes_ * limits_.max_parts) {
-    return std::unexpected(
-        Error(Code::kInvalidArgument, cat("an upload of this kind has at most ", limits_.max_parts,
-                                          " parts, and with part_bytes ", part_bytes_,
-                                          " it would have more: larger parts are needed"))
-            .with_url(environment_.url));
-  }
-  return {};
-}
-
 Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
                                          const std::shared_ptr<const void>& lent) {
   const bool lend = lent != nullptr && bytes.size() >= kMinLentBytes;
@@ -138,21 +111,25 @@ Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
     }
     blocked_at_ = parts_done_;
   }
-  if (Result<void> fits = check_size(taken_.size_bytes + bytes.size()); !fits) {
-    give_up(fits.error());
-    return std::unexpected(std::move(fits.error()));
+  if (Result<void> fits = sizes_.check(taken_.size_bytes + bytes.size()); !fits) {
+    const Error error = std::move(fits.error()).with_url(environment_.url);
+    give_up(error);
+    return std::unexpected(error);
   }
   while (taken_bytes < bytes.size()) {
     // A full part is sent only once more bytes follow, since an object of one part is written more
     // simply.
-    if (filling_ && filling_->size_bytes == part_bytes_ && !try_send_filled()) break;
+    if (filling_ && filling_->size_bytes == sizes_.of(filling_->part_number) &&
+        !try_send_filled()) {
+      break;
+    }
     if (!filling_) {
       filling_ = std::make_shared<UploadPart>();
       filling_->part_number = ++taken_.part_count;
       filling_->offset_bytes = taken_.size_bytes;
     }
     UploadPart& part = *filling_;
-    const uint64_t room_bytes = part_bytes_ - part.size_bytes;
+    const uint64_t room_bytes = sizes_.of(part.part_number) - part.size_bytes;
     std::span<const std::byte> piece =
         bytes.subspan(taken_bytes, std::min<uint64_t>(bytes.size() - taken_bytes, room_bytes));
     if (lend) {
@@ -189,7 +166,7 @@ Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
   UploadPart& part = *filling_;
   // Bytes that arrive in small pieces get larger and larger blocks.
   const uint64_t last_bytes = part.blocks.empty() ? 0 : part.blocks.back().size_bytes();
-  const uint64_t size_bytes = std::min(part_bytes_ - part.size_bytes,
+  const uint64_t size_bytes = std::min(sizes_.of(part.part_number) - part.size_bytes,
                                        std::max({wanted_bytes, 2 * last_bytes, kMinBlockBytes}));
   std::optional<Block> block = environment_.pool->allocate_within_budget(size_bytes);
   if (!block) {

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "headrace/base/block_pool.h"
+#include "headrace/base/log.h"
 #include "headrace/base/may_block.h"
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/format/object_info.h"
 #include "headrace/store/options.h"
+#include "headrace/store/writing/part_sizes.h"
 #include "headrace/store/writing/upload.h"
 
 namespace headrace {
@@ -65,13 +67,14 @@ class ObjectWriter final : public UnfinishedWrite,
   struct Environment {
     std::shared_ptr<BlockPool> pool;
     std::shared_ptr<WriterRegistry> registry;
-    std::string url;  // of the object, for errors
+    std::string url;                     // of the object, for errors
+    std::shared_ptr<Log> log = nullptr;  // may be null
   };
-  // Errors: kInvalidArgument for sizes that cannot work; kCancelled if the engine was stopped.
+  // Sizes and the number of parts in flight are those of the options. Errors: kInvalidArgument for
+  // sizes that cannot work; kCancelled if the engine was stopped.
   static Result<std::shared_ptr<ObjectWriter>> open(Environment environment,
                                                     std::shared_ptr<Upload> upload,
-                                                    uint64_t part_bytes,
-                                                    uint32_t max_parts_in_flight);
+                                                    const WriterOptions& options);
   ~ObjectWriter() override;
   ObjectWriter(const ObjectWriter&) = delete;
   ObjectWriter& operator=(const ObjectWriter&) = delete;
@@ -123,10 +126,8 @@ class ObjectWriter final : public UnfinishedWrite,
     kFailed,
   };
 
-  ObjectWriter(Environment environment, std::shared_ptr<Upload> upload, uint64_t part_bytes,
+  ObjectWriter(Environment environment, std::shared_ptr<Upload> upload, const PartSizes& sizes,
                uint32_t max_parts_in_flight);
-  // Whether the object may be this large.
-  Result<void> check_size(uint64_t size_bytes) const;
   // Memory for more bytes of the part that is being filled. Empty if there is none now.
   Result<std::span<std::byte>> room_to_copy(uint64_t wanted_bytes);
   bool try_send_filled();
@@ -140,9 +141,8 @@ class ObjectWriter final : public UnfinishedWrite,
 
   const Environment environment_;
   const std::shared_ptr<Upload> upload_;
-  const uint64_t part_bytes_;
+  const PartSizes sizes_;
   const uint32_t max_parts_in_flight_;
-  const Upload::Limits limits_;
 
   // The caller's.
   std::shared_ptr<UploadPart> filling_;

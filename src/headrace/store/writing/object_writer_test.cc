@@ -427,7 +427,7 @@ TEST_F(ObjectWriterTest, RefusesSizesThatCannotWork) {
   EXPECT_THAT(open()->open_writer({.object = {.name = "a"},
                                    .method = UploadMethod::kMultipart,
                                    .part_bytes = 5 * kMiB - 1}),
-              FailsWith(Code::kInvalidArgument, HasSubstr("from 5242880 to 4294967296")));
+              FailsWith(Code::kInvalidArgument, HasSubstr("from 5242880 to 5368709120")));
   EXPECT_TRUE(open()->open_writer(
       {.object = {.name = "a"}, .method = UploadMethod::kMultipart, .part_bytes = 5 * kMiB}));
   EXPECT_EQ(server_.stat("/requests"), 0u);

@@ -26,7 +26,9 @@ void RelayedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   whole->blocks.push_back(store_->pool()->allocate(part->size_bytes));
   Block& block = whole->blocks.back();
   if (block.data() == nullptr) {
-    done(fail(Code::kExhausted, "the system has no memory for ", part->size_bytes, " bytes"));
+    failed(Error(Code::kExhausted, cat("the system has no memory for ", part->size_bytes, " bytes"))
+               .with_url(store_->url_of(request_.name)),
+           std::move(done));
     return;
   }
   whole->spans.push_back(block.bytes());
@@ -58,12 +60,7 @@ void RelayedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
 void RelayedUpload::took(std::shared_ptr<UploadPart> part, ReadBatch& batch, Done done) {
   ReadSlot& slot = batch.slot(0);
   if (slot.error) {
-    {
-      const Lock lock(mutex_);
-      if (!error_) error_ = *slot.error;
-    }
-    done(std::unexpected(*slot.error));
-    forward();
+    failed(*slot.error, std::move(done));
     return;
   }
   part->crc32c = slot.sum.crc32c().value_or(Crc32c());
@@ -81,6 +78,16 @@ void RelayedUpload::took(std::shared_ptr<UploadPart> part, ReadBatch& batch, Don
     const Lock lock(mutex_);
     waiting_.emplace(sent->part_number, Waiting{sent, std::move(done)});
   }
+  forward();
+}
+
+// What has been read behind this part is not sent any more, and ends.
+void RelayedUpload::failed(const Error& error, Done done) {
+  {
+    const Lock lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  done(std::unexpected(error));
   forward();
 }
 

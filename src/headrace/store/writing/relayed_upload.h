@@ -36,6 +36,7 @@ class RelayedUpload final : public Upload, public std::enable_shared_from_this<R
   // Sends what has been read, in order.
   void forward();
   void took(std::shared_ptr<UploadPart> part, ReadBatch& batch, Done done);
+  void failed(const Error& error, Done done);
 
   const std::shared_ptr<HttpStore> store_;
   const CopyRequest request_;

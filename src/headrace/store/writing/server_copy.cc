@@ -4,23 +4,11 @@
 #include <utility>
 
 #include "headrace/store/http_store.h"
+#include "headrace/store/writing/part_sizes.h"
 #include "headrace/store/writing/relayed_upload.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
-namespace {
-
-// https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
-constexpr uint64_t kMaxPartBytes = 5 * kGiB;
-
-// The size of parts of which there are not too many.
-uint64_t part_bytes_for(uint64_t size_bytes, const WriteLimits& limits) {
-  const uint64_t least = (size_bytes + limits.max_multipart_parts - 1) / limits.max_multipart_parts;
-  return least <= limits.copied_part_bytes ? limits.copied_part_bytes
-                                           : (least + kMiB - 1) / kMiB * kMiB;
-}
-
-}  // namespace
 
 ServerCopy::ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterRegistry> registry,
                        CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
@@ -101,7 +89,8 @@ void ServerCopy::begin_parts(CopySource source) {
             .with_url(store_->url_of(request_.source_name))));
     return;
   }
-  const uint64_t most_bytes = store_->write_limits().max_multipart_parts * kMaxPartBytes;
+  const WriteLimits& limits = store_->write_limits();
+  const uint64_t most_bytes = limits.max_multipart_parts * limits.max_multipart_part_bytes;
   if (store_->copies() && source.info.size_bytes > most_bytes) {
     finish(std::unexpected(
         Error(Code::kInvalidArgument, cat("it has ", source.info.size_bytes,
@@ -112,13 +101,15 @@ void ServerCopy::begin_parts(CopySource source) {
   request_.source_generation = source.info.generation;
   size_bytes_ = source.info.size_bytes;
   checksum_ = source.info.checksum;
-  WriteLimits limits = store_->write_limits();
+  uint64_t least_bytes = limits.copied_part_bytes;
+  if (!store_->copies()) least_bytes = std::min(least_bytes, kRelayedPartBytes);
+  if (in_one_part) least_bytes = kRelayedWholeBytes;
+  part_bytes_ = equal_part_bytes(size_bytes_, least_bytes, limits.max_multipart_parts);
   if (!store_->copies()) {
-    limits.copied_part_bytes = std::min(limits.copied_part_bytes, kRelayedPartBytes);
-    parts_in_flight_ = kRelayedInFlight;
+    // Each is held.
+    const uint64_t fitting = store_->pool()->budget_bytes() / part_bytes_;
+    parts_in_flight_ = static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, kRelayedInFlight));
   }
-  if (in_one_part) limits.copied_part_bytes = kRelayedWholeBytes;
-  part_bytes_ = part_bytes_for(size_bytes_, limits);
   part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
   {
     const Lock lock(mutex_);

@@ -51,6 +51,7 @@ class Upload {
     uint64_t max_part_bytes = 4 * kGiB;
     uint64_t part_unit_bytes = 1;  // parts are multiples of this, except the last
     uint32_t max_parts = std::numeric_limits<uint32_t>::max();
+    bool equal_parts = false;  // all but the last must have one size
     uint64_t max_object_bytes = std::numeric_limits<uint64_t>::max();
   };
 
