@@ -8,10 +8,10 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
+from headrace._contexts import context
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
 from headrace._location import is_local
@@ -371,7 +371,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
     # ---- fetching
 
-    @contextmanager
+    @context
     def _used(self) -> Iterator[None]:
         if self._epoch != _engine.fork_epoch():
             # A forked child: the lock may be held, and what is under way belongs, to the parent.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace._engine import ObjectInfo, ObjectWriter
-from headrace._errors import HeadraceError, InvalidArgumentError
+from headrace._errors import HeadraceError, InvalidArgumentError, text_of
 from headrace._leftovers import patience_s_after, tell_left_behind
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         failure = self._failure
         if failure is None or not isinstance(error, Exception):
             return
-        if (type(error), str(error)) != (type(failure), str(failure)):
+        if (type(error), text_of(error)) != (type(failure), text_of(failure)):
             raise copy.copy(failure) from error
 
     def __del__(self) -> None:

@@ -20,6 +20,7 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import isfilelike, stringify_path
 
 from headrace import _engine
+from headrace._contexts import context
 from headrace._engine import ObjectInfo
 from headrace._errors import (
     HeadraceError,
@@ -37,7 +38,7 @@ from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO
 from headrace.fsspec._files import CachedFile, CompressedFile, ReadFile, TextFile, WriteFile
 from headrace.fsspec._json_options import from_json, is_secret, to_json
-from headrace.fsspec._threads import in_thread, wait_for
+from headrace.fsspec._threads import LoopCallback, in_thread, wait_for
 from headrace.fsspec._transaction import StoreTransaction
 
 __all__ = ["StoreFileSystem"]
@@ -1099,7 +1100,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is no such object.
         """
-        kwargs |= {"recursive": recursive, "callback": callback, "maxdepth": maxdepth}
+        kwargs |= {"recursive": recursive, "maxdepth": maxdepth}
+        kwargs["callback"] = LoopCallback(callback)
         return wait_for(self._get, rpath, lpath, **kwargs)
 
     def put(
@@ -1116,7 +1118,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is no such file.
         """
-        kwargs |= {"recursive": recursive, "callback": callback, "maxdepth": maxdepth}
+        kwargs |= {"recursive": recursive, "maxdepth": maxdepth}
+        kwargs["callback"] = LoopCallback(callback)
         return wait_for(self._put, lpath, rpath, **kwargs)
 
     def copy(
@@ -1305,7 +1308,7 @@ def _again(store: Store, span: _Span, error: Exception) -> Any:
     return error
 
 
-@contextlib.contextmanager
+@context
 def _local_file(path: str) -> Iterator[Any]:
     """Give a local file to write, which appears when all was written."""
     if os.path.exists(path) and not os.path.isfile(path):  # a device, a pipe; or an error
