@@ -610,7 +610,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         path, detail = self._strip_protocol(path), kwargs.get("detail", False)
         try:
             listed = self.ls(path)
-        except (FileNotFoundError, OSError) as error:
+        except OSError as error:
             if on_error == "raise":
                 raise
             if callable(on_error):

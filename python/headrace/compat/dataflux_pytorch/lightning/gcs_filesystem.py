@@ -46,8 +46,10 @@ class GCSFileSystem(FileSystemBase):
         self.debug = debug
         self.storage_client = storage_client
 
-    @context  # type: ignore[override]  # torch's has contextlib's type
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
+    @context
+    def create_stream(  # type: ignore[override]  # torch's has contextlib's type
+        self, path: str | os.PathLike[str], mode: str
+    ) -> Iterator[Any]:
         """Open an object in mode ``"rb"`` or ``"wb"``; a written one appears if the block succeeds.
 
         Raises:
