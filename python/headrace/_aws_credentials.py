@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace import _engine
 from headrace._credentials_thread import CredentialsThread
+from headrace._errors import text_of
 
 __all__ = ["aws_credentials"]
 
@@ -47,7 +48,7 @@ class _AwsSource:
             engine_copy.fail(str(error), retryable=False)
         except Exception as error:  # botocore has dozens, and a source is the user's code, too
             engine_copy.fail(
-                f"the AWS credentials failed: {type(error).__name__}: {error}",
+                f"the AWS credentials failed: {type(error).__name__}: {text_of(error)}",
                 retryable=_is_transient(error),
             )
         else:

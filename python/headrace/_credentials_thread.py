@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from headrace import _engine
+from headrace._errors import text_of
 
 __all__ = ["CredentialsThread", "Source"]
 
@@ -21,7 +22,10 @@ class Source(Protocol):
     """One identity: where its credentials come from. Only the credentials thread calls it."""
 
     def renew(self, engine_copy: _engine.Credentials) -> None:
-        """Give the engine a credential that it has not had yet, or say why there is none."""
+        """Give the engine a credential that it has not had yet, or say why there is none.
+
+        What it raises is the reason why there is none.
+        """
 
 
 class CredentialsThread:
@@ -68,4 +72,12 @@ class CredentialsThread:
             asking = self._queue.next(3600.0)
             if asking is not None:
                 engine_copy, source = self._identities[asking.id]
-                source.renew(engine_copy)
+                try:
+                    source.renew(engine_copy)
+                except BaseException as error:  # a source is the user's code, too
+                    # Without an answer the requests would wait for their deadlines, and without
+                    # this thread so would all that come.
+                    engine_copy.fail(
+                        f"the credentials failed: {type(error).__name__}: {text_of(error)}",
+                        retryable=False,
+                    )

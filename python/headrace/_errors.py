@@ -30,6 +30,7 @@ instances pickle with their attributes: both are needed to cross the pipe of a D
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from typing import TypeVar
 
@@ -146,13 +147,39 @@ def with_url(error: _Error, url: str) -> _Error:
     return error
 
 
-def portable(error: Exception) -> Exception:
-    """Return the error, or one that says the same if other processes cannot unpickle this one."""
+# The class of an exception of the user's code may do anything in the place of what follows.
+
+
+def text_of(error: BaseException) -> str:
+    """Return ``str(error)``, also if its class cannot make it."""
     try:
-        pickle.loads(pickle.dumps(error))
+        return str(error)
     except Exception:
-        other = HeadraceError(f"{type(error).__name__}: {error}")
-        for note in getattr(error, "__notes__", ()):
-            other.add_note(note)
-        return other
-    return error
+        return "an exception that has no text"
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return the notes of an exception."""
+    try:
+        notes = error.__notes__
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+    except Exception:
+        return []  # it has none
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an exception; to one that takes none, none."""
+    with contextlib.suppress(Exception):
+        error.add_note(text)
+
+
+def portable(error: BaseException) -> Exception:
+    """Return the error, or one that says the same if other processes cannot raise this one."""
+    with contextlib.suppress(Exception):
+        pickle.loads(pickle.dumps(error))
+        if isinstance(error, Exception):
+            return error
+    other = HeadraceError(f"{type(error).__name__}: {text_of(error)}")
+    for note in notes_of(error):
+        other.add_note(note)
+    return other

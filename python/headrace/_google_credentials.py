@@ -51,10 +51,6 @@ class _GoogleSource:
                 f"the token was refused: {error}",
                 retryable=bool(getattr(error, "retryable", False)),
             )
-        except Exception as error:  # a source of tokens is the user's code, too
-            engine_copy.fail(
-                f"the credentials failed: {type(error).__name__}: {error}", retryable=False
-            )
         else:
             self._provided = token
             engine_copy.provide(

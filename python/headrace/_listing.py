@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo
 from headrace._errors import CorruptDataError
+from headrace._location import directory_of
 
-__all__ = ["OrderOfPages", "index_objects", "list_chunks", "list_objects"]
+if TYPE_CHECKING:
+    from headrace._store import Store
+
+__all__ = ["OrderOfPages", "index_objects", "list_chunks", "list_objects", "named"]
+
+
+def named(store: Store, name: str) -> ObjectInfo | bool:
+    """Return what has exactly this name, whatever characters are in it.
+
+    A text with wildcards is a pattern only where nothing has it for a name: no command and no
+    method may take other objects than those that somebody can see by the name that they gave.
+
+    Returns:
+        The object; or whether something lies below the name, or is a directory, or a link that
+        leads nowhere.
+    """
+    is_folder = not name or name.endswith("/")
+    directory = directory_of(store)
+    if directory is not None:
+        info = None if is_folder else store.stat(name, missing_ok=True)
+        return info or os.path.lexists(f"{directory}/{name}")
+    # Of what begins so the name itself is the first; mostly there is nothing, by one request.
+    first = store.list_page(name, max_results=1).objects
+    if is_folder or not first:
+        return bool(first)
+    if first[0].name == name:
+        return first[0]
+    return bool(store.list_page(f"{name}/", max_results=1).objects)
 
 
 def list_objects(listing: _engine.Listing) -> Iterator[ObjectInfo]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace._engine import Sample
-from headrace._errors import HeadraceError, NotFoundError
+from headrace._errors import HeadraceError, NotFoundError, add_note
 from headrace._options import provider_of, require
 
 if TYPE_CHECKING:
@@ -77,5 +77,5 @@ def _raise_first(found: list[Any]) -> None:
         return
     if len(errors) > 1:
         others = "1 other member" if len(errors) == 2 else f"{len(errors) - 1} other members"
-        errors[0].add_note(f"{others} of the {len(found)} that were read together failed, too")
+        add_note(errors[0], f"{others} of the {len(found)} that were read together failed, too")
     raise errors[0]

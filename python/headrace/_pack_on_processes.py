@@ -14,12 +14,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from headrace import _process
+from headrace._contexts import context
 from headrace._engine import ObjectIndex
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, portable
 from headrace._options import EngineOptions, require
@@ -95,7 +95,7 @@ def pack_shards(job: Job, numbers: Sequence[int], workers: int | None, events: E
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-@contextmanager
+@context
 def _without_sigint() -> Iterator[None]:
     """Start processes that Ctrl-C does not reach: it is for whoever has started them.
 
@@ -142,7 +142,7 @@ class _Worker:
     def pack(self, number: int) -> Record | Exception:
         try:
             return pack_shard(self._job, number, self._check, self._arrived)
-        except Exception as error:
+        except BaseException as error:
             return portable(error)
 
     def _check(self) -> None:

@@ -14,11 +14,11 @@ import pickle
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from headrace._contexts import context
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, portable
 from headrace._pack_place import Record
 from headrace._pack_shard import Events, Job, pack_shard
@@ -132,7 +132,7 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-@contextmanager
+@context
 def _cluster(ray: Any) -> Iterator[None]:
     """Use the cluster that the user is connected to, or connect to one, or start one."""
     if ray.is_initialized():
@@ -180,7 +180,7 @@ def _require_reachable(address: str) -> None:
         raise HeadraceError(f"there is no Ray at {address} (RAY_ADDRESS): {error}") from error
 
 
-@contextmanager
+@context
 def own_environment() -> Iterator[None]:
     """Let a cluster that is started now be one for this machine alone, which sends nothing."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
@@ -252,7 +252,9 @@ def _pack_one(held: list[Any], number: int, attempt: int) -> Record | Exception:
             if record is not None:
                 return record
         return pack_shard(job, number)
-    except Exception as error:
+    except KeyboardInterrupt:  # Ray's cancel
+        raise
+    except BaseException as error:
         return portable(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import itertools
 import struct
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from headrace import _engine
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._entry_reads import EntryReads
-from headrace._errors import HeadraceError, InvalidArgumentError, with_url
+from headrace._errors import HeadraceError, InvalidArgumentError, add_note, text_of, with_url
 from headrace._leftovers import tell_left_behind
 from headrace._options import MiB, require
 from headrace._pack_place import Place, Record
@@ -311,12 +312,13 @@ def _failed(job: Job, error: Exception | SystemExit, what: str, url: str, counts
     if isinstance(error, SystemExit):  # it would end a thread and say nothing, or a process
         error = _about(url, f"{function} called sys.exit({error.code!r})", HeadraceError)
     if job.skips_errors:
-        counts.errors.append((url, f"{type(error).__name__}: {error}"))
+        counts.errors.append((url, f"{type(error).__name__}: {text_of(error)}"))
         return
-    if url not in str(error):
-        error.add_note(f"in {what}, {url}")
+    if url not in text_of(error):
+        add_note(error, f"in {what}, {url}")
     if isinstance(error, HeadraceError) and not error.url:
-        error.url = url
+        with contextlib.suppress(Exception):  # of a class that refuses it
+            error.url = url
     raise error
 
 

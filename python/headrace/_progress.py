@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
+from headrace._contexts import context
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 
@@ -79,7 +79,7 @@ def require_progress(
     )
 
 
-@contextmanager
+@context
 def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iterator[Progress]:
     """Give what counts for `option`; a bar says what it is about, and how long it will take."""
     require_progress(option)
@@ -95,7 +95,7 @@ def choose_progress(option: ProgressOption, name: str, total_bytes: int) -> Iter
         yield _Calls(option, total_bytes)
 
 
-@contextmanager
+@context
 def count_names(option: CountOption, what: str) -> Iterator[Callable[[int], object] | None]:
     """Give what to call with how many names have arrived; None if nobody wants to know."""
     require_progress(option, "names, None")

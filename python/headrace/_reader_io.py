@@ -9,10 +9,10 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
+from headrace._contexts import context
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
 from headrace._location import is_local
@@ -367,7 +367,7 @@ class ObjectReaderIO(io.BufferedIOBase):
 
     # ---- fetching
 
-    @contextmanager
+    @context
     def _used(self) -> Iterator[None]:
         if self._epoch != _engine.fork_epoch():
             # A forked child: the lock may be held, and what is under way belongs, to the parent.
@@ -603,7 +603,7 @@ def place_of(file: Any, offset: int, whence: int, size_bytes: int) -> int:
     return place
 
 
-@contextmanager
+@context
 def _bytes_of(buffer: Buffer) -> Iterator[memoryview]:
     with memoryview(buffer) as whole:
         if whole.readonly:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace._engine import ObjectInfo
-from headrace._errors import HeadraceError, InvalidArgumentError
+from headrace._errors import HeadraceError, InvalidArgumentError, text_of
 from headrace._handled import Handled
 from headrace._leftovers import Writer, patience_s_after, tell_left_behind
 
@@ -297,7 +297,7 @@ class ObjectWriterIO(io.BufferedIOBase):
         failure = self._failure
         if failure is None or not isinstance(error, Exception):
             return
-        if (type(error), str(error)) != (type(failure), str(failure)):
+        if (type(error), text_of(error)) != (type(failure), text_of(failure)):
             raise copy.copy(failure) from error
 
     def __del__(self) -> None:

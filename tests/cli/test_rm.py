@@ -86,6 +86,23 @@ def test_a_name_with_wildcards_is_one_object(server: FaultServer, run: Run) -> N
     assert left(server) == ["q1"]
 
 
+def test_a_folder_whose_name_has_wildcards_is_that_folder(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    names = ["a*!/w", "a*/w", "ab/w", "run1/w", "run[1]/w"]
+    for name in names:
+        server.put("bucket", name, name.encode())
+    assert run("ls", "gs://bucket/run[1]").lines == ["gs://bucket/run[1]/w"]
+    assert run("cp", "-r", "gs://bucket/run[1]", f"{tmp_path}/got").code == 0
+    assert (tmp_path / "got" / "w").read_text() == "run[1]/w"
+    assert run("rm", "gs://bucket/run[1]").code == 3
+    assert left(server) == names
+    assert run("rm", "-r", "gs://bucket/run[1]", "gs://bucket/a*/").code == 0
+    assert left(server) == ["a*!/w", "ab/w", "run1/w"]
+    assert run("rm", "-r", "gs://bucket/run[1]").code == 0
+    assert left(server) == ["a*!/w", "ab/w"]
+
+
 @pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("\n", False), ("no\n", False)])
 def test_on_a_terminal_it_asks_first(
     bucket: FaultServer, start: Start, answer: str, deleted: bool

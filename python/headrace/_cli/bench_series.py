@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ from headrace import HeadraceError, MiB, ObjectIndex, Store
 from headrace._cli.bench_reads import Reads
 from headrace._cli.progress import is_watched
 from headrace._cli.report import Report, Stopped, binary_size
+from headrace._contexts import context
 
 __all__ = ["Measurement", "Settings", "measure_all", "settings_of"]
 
@@ -206,7 +207,7 @@ def _answer_of(
     raise HeadraceError(f"a process of the measurement has ended: {last or process.returncode}")
 
 
-@contextmanager
+@context
 def _shown(report: Report, count: int) -> Iterator[Callable[[Settings, int], object]]:
     """Give what shows, on a terminal, which measurement is next."""
     if not is_watched(report):

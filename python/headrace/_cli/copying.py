@@ -42,7 +42,7 @@ from headrace._cli.location import Connection, Location, missing_bucket, not_fou
 from headrace._cli.progress import Progress, progress
 from headrace._cli.reading import stat
 from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
-from headrace._cli.wildcards import expanded
+from headrace._cli.wildcards import expanded, is_pattern
 from headrace._cli.workers import Workers
 from headrace._location import is_local
 
@@ -142,8 +142,7 @@ def cp(
         parallel: how many objects are written at a time.
     """
     goes_inside = destination.is_folder or destination.is_directory
-    several = len(sources) > 1 or sources[0].is_pattern
-    if several and not goes_inside:
+    if not goes_inside and (len(sources) > 1 or is_pattern(sources[0])):
         raise InvalidArgumentError(
             f"{destination.url}: several sources need a folder as destination: end it with '/'"
         )

@@ -84,6 +84,8 @@ def _matched(location: Location, *, recursive: bool) -> Iterator[ListPage]:
     for found in expanded([location]):
         if found.info is not None:
             yield ListPage([found.info], [], "")
+        elif found.name == location.name:  # it is no pattern
+            yield from _found(found, recursive=recursive)
         elif recursive:
             yield from pages(found.store, found.name, recursive=True)
         else:

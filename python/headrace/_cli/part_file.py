@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from headrace import MiB, ObjectInfo, _engine
+from headrace._contexts import context
 from headrace._whole_sum import crc_of, damage_of, in_order_sum_of
 
 __all__ = ["PIECE_BYTES", "PartFile"]
@@ -107,7 +108,7 @@ class PartFile:
         """The pieces that are not done."""
         return [i for i, each in enumerate(self._sums) if each is None]
 
-    @contextlib.contextmanager
+    @context
     def memory(self, i: int) -> Iterator[mmap.mmap]:
         """Give the memory of a piece: what is written there is in the file."""
         begin, end = self.range_of(i)

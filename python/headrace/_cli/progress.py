@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from headrace import ObjectIndex, Store
 from headrace._cli.report import Report
+from headrace._contexts import context
 
 __all__ = ["Progress", "is_watched", "listed", "progress"]
 
@@ -110,7 +110,7 @@ def is_watched(report: Report) -> bool:
     return sys.stderr.isatty() and not report.as_json
 
 
-@contextmanager
+@context
 def _counter(report: Report) -> Iterator[Callable[[int], object] | None]:
     """Give what shows how many names have come; None if nobody looks."""
     if not is_watched(report):

@@ -23,6 +23,7 @@ from headrace import (
     ResourceError,
     UnavailableError,
 )
+from headrace._errors import notes_of, text_of
 from headrace._location import scheme_of
 
 __all__ = [
@@ -114,7 +115,7 @@ def binary_size(size_bytes: float) -> str:
 
 def with_notes(error: Exception) -> str:
     """Return the text of an error, and what it was given to say where it happened."""
-    return f"{error}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return text_of(error) + "".join(f" ({note})" for note in notes_of(error))
 
 
 def counted(count: int, one: str, many: str = "") -> str:

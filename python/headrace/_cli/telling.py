@@ -14,7 +14,7 @@ from headrace._cli.location import url_of as url_in
 from headrace._cli.progress import listed
 from headrace._cli.reading import stat as stat_of
 from headrace._cli.report import Report, binary_size, counted, shown
-from headrace._cli.wildcards import expanded
+from headrace._cli.wildcards import expanded, is_pattern
 
 __all__ = ["du", "index", "members_index", "stat"]
 
@@ -189,7 +189,7 @@ def _save(
 
 
 def _index_of(location: Location, connection: Connection, report: Report) -> ObjectIndex:
-    if location.is_pattern:
+    if is_pattern(location):
         pattern = location.name
         fixed = pattern[: first_wildcard(pattern)]
         return listed(location.store, fixed, report).filter(glob=pattern)

@@ -8,16 +8,17 @@ from dataclasses import replace
 from headrace import ObjectIndex, ObjectInfo, Store
 from headrace._cli.listing import chunks, pages
 from headrace._cli.location import Location, first_wildcard, not_found
+from headrace._listing import named
 
-__all__ = ["expanded", "matches"]
+__all__ = ["expanded", "is_pattern", "matches"]
 
 
 def expanded(locations: Iterable[Location], *, prefixes: bool = True) -> Iterator[Location]:
     """Yield `locations`, each pattern replaced by what it matches.
 
-    An object whose name is exactly the pattern is all that is meant by it. Otherwise a pattern
-    matches objects, whose locations have their `info`, and prefixes, whose locations end with
-    ``/``.
+    What has exactly the pattern for its name, an object or what lies below it, is all that is meant
+    by it. Otherwise a pattern matches objects, whose locations have their `info`, and prefixes,
+    whose locations end with ``/``.
 
     Args:
         prefixes: whether prefixes that match are wanted; if not, they are passed over.
@@ -31,11 +32,11 @@ def expanded(locations: Iterable[Location], *, prefixes: bool = True) -> Iterato
             yield location
             continue
         exact = replace(location, is_pattern=False)
-        if not location.is_folder:
-            info = location.store.stat(location.name, missing_ok=True)
-            if info is not None:
-                yield replace(exact, info=info)
-                continue
+        found_by_name = named(location.store, location.name)
+        if found_by_name:
+            info = found_by_name if isinstance(found_by_name, ObjectInfo) else None
+            yield replace(exact, info=info)
+            continue
         is_empty = no_prefix = True
         for found in matches(location):
             if isinstance(found, str):
@@ -52,6 +53,11 @@ def expanded(locations: Iterable[Location], *, prefixes: bool = True) -> Iterato
                 if no_prefix
                 else "only prefixes match the pattern; what lies below them is for -r",
             )
+
+
+def is_pattern(location: Location) -> bool:
+    """Return whether a location is to be matched: nothing has it for a name."""
+    return location.is_pattern and not named(location.store, location.name)
 
 
 def matches(location: Location) -> Iterator[ObjectInfo | str]:

@@ -6,13 +6,14 @@ import inspect
 import pickle
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import torch
 
+from headrace._contexts import context
 from headrace._engine import ObjectInfo
-from headrace._errors import HeadraceError
+from headrace._errors import HeadraceError, add_note, text_of
 from headrace._location import Url, object_at
 from headrace._options import is_weights_only, read_environment, require, require_bool
 from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
@@ -179,14 +180,14 @@ def _unpickle(records: _Records, map_location: MapLocation, weights_only: bool) 
     except Exception as error:
         is_others = id(error) == records.others_error_id
         # What torch raised before 2.5.
-        is_refusal = isinstance(error, RuntimeError) and str(error).startswith("Unsupported ")
+        is_refusal = isinstance(error, RuntimeError) and text_of(error).startswith("Unsupported ")
         if weights_only and is_refusal and not is_others:
             raise _weights_only_error(url, str(error)) from None
         # With weights_only=False, the error may come from the classes in the pickle, not its form.
         if weights_only and isinstance(error, _MALFORMED) and not is_others:
-            text = f"its pickle cannot be read: {type(error).__name__}: {error}"
+            text = f"its pickle cannot be read: {type(error).__name__}: {text_of(error)}"
             raise corrupt(url, text) from error
-        error.add_note(f"This was raised while {url} was loaded.")
+        add_note(error, f"This was raised while {url} was loaded.")
         raise
 
 
@@ -309,7 +310,7 @@ class _Records:
 
         return restored
 
-    @contextmanager
+    @context
     def _watch(self) -> Iterator[None]:
         try:
             yield

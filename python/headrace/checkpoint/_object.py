@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from headrace._checkpoint_names import METADATA_NAME
+from headrace._contexts import context
 from headrace._engine import ObjectInfo
 from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from headrace._manifest import MANIFEST_NAME
@@ -66,7 +66,7 @@ def refused(url: str, text: str) -> InvalidArgumentError:
     return error
 
 
-@contextmanager
+@context
 def about(url: str) -> Iterator[None]:
     """Add the object's URL to errors of parsers, which know only bytes."""
     try:

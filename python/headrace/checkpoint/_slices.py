@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from types import EllipsisType
 
+from headrace._contexts import context
 from headrace.checkpoint._object import refused
 
 __all__ = ["MAX_GAP_BYTES", "Index", "Selection", "about_index", "require_index", "select"]
@@ -100,7 +100,7 @@ def require_index(shape: Sequence[int], index: Index) -> None:
     _axes(shape, index)
 
 
-@contextmanager
+@context
 def about_index(url: str, key: str, index: object) -> Iterator[None]:
     """Turn what `select` raises into an error that names the tensor."""
     try:

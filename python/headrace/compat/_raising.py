@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 
+from headrace._contexts import context
 from headrace._errors import HeadraceError
 
 __all__ = ["as_raises"]
 
 
-@contextlib.contextmanager
+@context
 def as_raises(convert: Callable[[HeadraceError], HeadraceError]) -> Iterator[None]:
     """Raise what `convert` makes of a `HeadraceError` that is raised inside.
 

@@ -11,15 +11,18 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from glob import has_magic
 from typing import Any, ClassVar, NamedTuple
 
 from fsspec.asyn import AsyncFileSystem, get_loop
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.core import get_compression
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
-from fsspec.utils import isfilelike, stringify_path
+from fsspec.utils import isfilelike, other_paths, stringify_path
 
 from headrace import _engine
+from headrace._contexts import context
 from headrace._engine import ObjectInfo
 from headrace._errors import (
     HeadraceError,
@@ -30,6 +33,7 @@ from headrace._errors import (
 )
 from headrace._freed_memory import keep_freed_memory
 from headrace._keywords import STORE_KEYWORDS, refuse_keywords
+from headrace._listing import named
 from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
 from headrace._options import PREFETCH_BYTES, MiB, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
@@ -37,7 +41,7 @@ from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO
 from headrace.fsspec._files import CachedFile, ReadFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._json_options import from_json, is_secret, to_json
-from headrace.fsspec._threads import in_thread, wait_for
+from headrace.fsspec._threads import LoopCallback, in_thread, wait_for
 from headrace.fsspec._transaction import StoreTransaction
 
 __all__ = ["StoreFileSystem"]
@@ -471,16 +475,20 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         store, name = self._at(path)
         below = f"{name}/" if name else ""
         entries, is_there = [], not name
-        for each in store.list(below + prefix, delimiter="/"):
-            is_there = True
-            if isinstance(each, Prefix):
-                entries.append(self._folder(self._path(store, each.name)))
-            elif each.name != below:  # the placeholder of the folder itself
-                entries.append(self._entry(self._path(store, each.name), each))
-        return entries if is_there or self._has_empty_folder(path) else None
-
-    def _has_empty_folder(self, path: str) -> bool:  # noqa: ARG002 - of directories it is true
-        return False
+        left = [(below, prefix)]
+        for start, begin in left:
+            for each in store.list(start + begin, delimiter="/"):
+                is_there = True
+                if each.name == f"{start}/":
+                    # Paths do not end with a slash, so that what lies below two of them lies here.
+                    left.append((each.name, ""))
+                elif isinstance(each, Prefix):
+                    entries.append(self._folder(self._path(store, each.name)))
+                elif each.name != start:  # the placeholder of the folder itself
+                    entries.append(self._entry(self._path(store, each.name), each))
+        if len(left) > 1:
+            entries.sort(key=lambda entry: str(entry["name"]))
+        return entries if is_there else None
 
     def find(
         self,
@@ -575,6 +583,58 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """
         prefix = before_wildcards(self._strip_protocol(path)).rpartition("/")[2]
         return super().glob(path, maxdepth=maxdepth, **{"prefix": prefix, **kwargs})
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Any = "omit",
+        **kwargs: Any,
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """Yield each folder at and below `path` with the names of its folders and its files.
+
+        A name is what stands behind the folder's path and a slash. The caller may remove folders
+        from the list if it is ``topdown``: nothing below them is listed then.
+
+        Args:
+            maxdepth: so many levels, at most.
+            topdown: a folder comes before those in it.
+            on_error: of a folder that cannot be listed: ``"omit"``, ``"raise"``, or a function of
+                the error.
+            kwargs: ``detail``: dicts of what `info` says, instead of lists.
+
+        Raises:
+            ValueError: `maxdepth` is below 1.
+            FileNotFoundError: with ``on_error="raise"``, there is no such folder.
+        """
+        require(maxdepth is None or maxdepth >= 1, f"maxdepth is {maxdepth}; it must be at least 1")
+        path, detail = self._strip_protocol(path), kwargs.get("detail", False)
+        try:
+            listed = self.ls(path)
+        except OSError as error:
+            if on_error == "raise":
+                raise
+            if callable(on_error):
+                on_error(error)
+            return
+        begin = len(path) + 1 if path.rstrip("/") else len(path)
+        folders: dict[str, Entry] = {}
+        files: dict[str, Entry] = {}
+        for entry in listed:
+            kind = folders if entry["type"] == "directory" else files
+            kind[entry["name"][begin:]] = entry
+        given: tuple[str, Any, Any]
+        given = path, folders if detail else list(folders), files if detail else list(files)
+        if topdown:
+            yield given
+        if maxdepth is None or maxdepth > 1:
+            below = None if maxdepth is None else maxdepth - 1
+            for name in list(given[1]):
+                full = folders[name]["name"]
+                yield from self.walk(full, below, topdown, on_error, detail=detail)
+        if not topdown:
+            yield given
 
     def _empty_folders(self, store: Store, below: str, prefix: str) -> set[str]:  # noqa: ARG002
         """Return the folders that no listing tells."""
@@ -776,7 +836,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """Return the bytes of an object, or a dict of those of several, which one batch reads.
 
         Args:
-            path: an object; or a pattern, a list of paths, or with `recursive` a folder.
+            path: an object; or a pattern, a list of names, or with `recursive` a folder.
             on_error: ``"raise"`` the first error, ``"omit"`` what fails, or ``"return"`` errors as
                 values.
             kwargs: ``start`` and ``end``, for all of them.
@@ -1040,7 +1100,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             source, target = self._strip_protocol(path1), self._strip_protocol(path2)
             if source == target:
                 return
-            is_name = not recursive and not path2.endswith("/") and "*" not in path1
+            is_name = not recursive and not path2.endswith("/")
             if is_name and self.isfile(source) and not self.isdir(target):
                 (store, name), (other, to) = self._object_at(source), self._object_at(target)
                 if store is other:
@@ -1107,7 +1167,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is no such object.
         """
-        kwargs |= {"recursive": recursive, "callback": callback, "maxdepth": maxdepth}
+        kwargs |= {"recursive": recursive, "maxdepth": maxdepth}
+        kwargs["callback"] = LoopCallback(callback)
         return wait_for(self._get, rpath, lpath, **kwargs)
 
     def put(
@@ -1124,7 +1185,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is no such file.
         """
-        kwargs |= {"recursive": recursive, "callback": callback, "maxdepth": maxdepth}
+        kwargs |= {"recursive": recursive, "maxdepth": maxdepth}
+        kwargs["callback"] = LoopCallback(callback)
         return wait_for(self._put, lpath, rpath, **kwargs)
 
     def copy(
@@ -1159,6 +1221,11 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Delete objects, several at a time, and with `recursive` all that lies below.
+
+        Args:
+            path: a name; a pattern, if nothing has it for a name; or a list of names.
+            recursive: and all that lies below.
+            maxdepth: so deep, at most.
 
         Raises:
             FileNotFoundError: there is nothing.
@@ -1209,12 +1276,115 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         done = await asyncio.gather(*map(call, items), return_exceptions=True)
         _raise_first(done)
 
+    def expand_path(
+        self,
+        path: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        assume_literal: bool = False,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Return the paths that are meant: what has the name, or else what matches the pattern.
+
+        Args:
+            path: a name or a pattern; or a list, of which each is a name.
+            recursive: and all that lies below them.
+            maxdepth: so deep, at most.
+            assume_literal: it is no pattern.
+
+        Raises:
+            FileNotFoundError: there is nothing.
+            ValueError: `maxdepth` is below 1.
+        """
+        is_name = assume_literal or not self._is_pattern(path)
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        kwargs |= {"recursive": recursive, "maxdepth": maxdepth, "assume_literal": is_name}
+        expanded: list[str] = super().expand_path(paths, **kwargs)
+        return expanded
+
+    def _is_pattern(self, path: Any) -> bool:
+        """Return whether `path` is to be matched; see `named`."""
+        if not isinstance(path, str | os.PathLike):
+            return False
+        text = self._strip_protocol(path)
+        return has_magic(text) and not named(*self._at(text))
+
+    def _pairs(
+        self, source: Any, target: Any, recursive: bool, maxdepth: int | None, from_: Any, to: Any
+    ) -> tuple[list[str], list[str]]:
+        """Return what is to be copied, and to where, by the rules of fsspec.
+
+        Args:
+            from_: the file system of `source`.
+            to: that of `target`.
+        """
+        if isinstance(source, list) and isinstance(target, list):
+            return source, target
+        source, target = stringify_path(source), stringify_path(target)
+        is_one = isinstance(source, str)
+        is_pattern = is_one and _is_pattern(from_, source)
+        how = {"recursive": recursive, "maxdepth": maxdepth}
+        # Of a list, and of a name, nothing is a pattern.
+        names = source if is_pattern else [source] if is_one else source
+        sources = from_.expand_path(names, **how, assume_literal=not is_pattern)
+        if is_one and (not recursive or maxdepth is not None):
+            sources = [each for each in sources if not from_.isdir(each)]
+        into = isinstance(target, str) and (target.endswith("/") or to.isdir(target))
+        keeps_name = is_pattern and len(sources) == 1
+        if is_one and not is_pattern:
+            keeps_name = into and not source.endswith("/")
+        target = to._strip_protocol(target)
+        if not sources:
+            return [], []
+        return sources, other_paths(sources, target, exists=keeps_name, flatten=not is_one)
+
+    async def _get(
+        self,
+        rpath: Any,
+        lpath: Any,
+        recursive: bool = False,
+        callback: Any = DEFAULT_CALLBACK,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        pairs = await in_thread(
+            self._pairs, rpath, lpath, recursive, maxdepth, self, LocalFileSystem()
+        )
+        return await super()._get(*pairs, callback=callback, **kwargs)
+
+    async def _put(
+        self,
+        lpath: Any,
+        rpath: Any,
+        recursive: bool = False,
+        callback: Any = DEFAULT_CALLBACK,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        pairs = await in_thread(
+            self._pairs, lpath, rpath, recursive, maxdepth, LocalFileSystem(), self
+        )
+        return await super()._put(*pairs, callback=callback, **kwargs)
+
+    async def _copy(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        on_error: str | None = None,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        pairs = await in_thread(self._pairs, path1, path2, recursive, maxdepth, self, self)
+        return await super()._copy(*pairs, recursive=recursive, on_error=on_error, **kwargs)
+
     _cat = _twin("cat")
     _cat_file = _twin("cat_file")
     _cat_ranges = _twin("cat_ranges")
     _cp_file = _twin("cp_file")
     _du = _twin("du")
     _exists = _twin("exists")
+    _expand_path = _twin("expand_path")
     _find = _twin("find")
     _get_file = _twin("get_file")
     _info = _twin("info")
@@ -1238,6 +1408,12 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             store, name = self._object_at(path)
             found.setdefault(store, []).append((at, name))
         return found
+
+
+def _is_pattern(fs: Any, path: str) -> bool:
+    if isinstance(fs, StoreFileSystem):
+        return fs._is_pattern(path)
+    return has_magic(path) and not os.path.lexists(fs._strip_protocol(path))
 
 
 def _add_folders(folders: set[str], name: str, below: str) -> None:
@@ -1313,7 +1489,7 @@ def _again(store: Store, span: _Span, error: Exception) -> Any:
     return error
 
 
-@contextlib.contextmanager
+@context
 def _local_file(path: str) -> Iterator[Any]:
     """Give a local file to write, which appears when all was written."""
     if os.path.exists(path) and not os.path.isfile(path):  # a device, a pipe; or an error

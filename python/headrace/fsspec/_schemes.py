@@ -99,8 +99,17 @@ class FolderFileSystem(StoreFileSystem):
     def _is_folder(self, path: str) -> bool:
         return os.path.isdir(self._strip_protocol(path))
 
-    def _has_empty_folder(self, path: str) -> bool:
-        return os.path.isdir(path)
+    def _listed(self, path: str, prefix: str = "") -> list[dict[str, Any]] | None:
+        entries = super()._listed(path, prefix)
+        if not os.path.isdir(path):
+            return entries
+        found = {entry["name"]: entry for entry in entries or ()}
+        with os.scandir(path) as below:
+            for each in below:
+                if each.name.startswith(prefix) and each.is_dir(follow_symlinks=False):
+                    full = os.path.join(path, each.name)
+                    found.setdefault(full, self._folder(full))
+        return [found[name] for name in sorted(found)]
 
     def _refuses_folders(self, path: str) -> bool:
         return os.path.isdir(path)

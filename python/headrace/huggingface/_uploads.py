@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace import _engine
 from headrace._background import InOrder
-from headrace._errors import InvalidArgumentError
+from headrace._errors import InvalidArgumentError, add_note, text_of
 from headrace._leftovers import give_up, tell_left_behind
 from headrace._location import Url, root_at
 from headrace._manifest import (
@@ -84,7 +84,7 @@ class CheckpointUploads:
         try:
             self.close()
         except Exception as another:
-            error.add_note(f"An upload of a checkpoint failed, too: {another}")
+            add_note(error, f"An upload of a checkpoint failed, too: {text_of(another)}")
 
     def submit(self, folder: str | os.PathLike[str]) -> None:
         """Begin to upload a local folder, such as ``out/checkpoint-100``, under its own name.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, StateDictType
 
-from headrace._errors import InvalidArgumentError
+from headrace._errors import InvalidArgumentError, portable
 from headrace._keywords import STORE_KEYWORDS, is_moved, refuse_keywords
 from headrace._options import TimeoutOptions, is_weights_only
 from headrace._store import Store
@@ -149,18 +148,18 @@ class _AtAnyUrl:
         Lightning's own way would have every rank map a local file.
         """
         checkpoint: dict[str, Any] = {}
-        error: Exception | None = None
+        error: BaseException | None = None
         if self.is_global_zero:
             try:
                 checkpoint = self.checkpoint_io.load_checkpoint(
                     url, map_location="cpu", weights_only=weights_only
                 )
-            except Exception as raised:
+            except BaseException as raised:
                 error = raised
         # The other ranks wait here, so they are told of an error, too.
-        told = self.broadcast(_as_sent(error))
+        told = self.broadcast(None if error is None else portable(error))
         if told is not None:
-            raise error or told
+            raise told if error is None else error
         state, optimizer_states = checkpoint.pop("state_dict", {}), None
         if checkpoint.get("optimizer_states") is not None:
             optimizer_states = checkpoint.pop("optimizer_states")
@@ -244,15 +243,6 @@ class _AtAnyUrl:
 
     def _load_sharded(self, reader: DistributedReader) -> None:
         raise NotImplementedError
-
-
-def _as_sent(error: Exception | None) -> Exception | None:
-    """Return what other ranks can be told of an error."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever its class thinks of pickle
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[misc]

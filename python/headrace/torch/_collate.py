@@ -12,7 +12,7 @@ from torch.utils.data._utils.collate import collate as collate_by
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from headrace._engine import Engine
-from headrace._errors import InvalidArgumentError
+from headrace._errors import InvalidArgumentError, add_note
 from headrace.torch._batch_memory import given
 
 __all__ = ["collate", "collate_in", "explain_unequal_sizes"]
@@ -86,7 +86,7 @@ def _collate_tensors(batch: list[torch.Tensor], *, collate_fn_map: Any = None) -
     except RuntimeError as error:
         unequal = _unequal(batch)
         if unequal is not None:
-            error.add_note(str(unequal_sizes(*unequal)))
+            add_note(error, str(unequal_sizes(*unequal)))
         raise
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+
+from headrace._errors import notes_of
 
 __all__ = ["about_batch", "about_call", "about_sample"]
 
@@ -37,7 +40,8 @@ def _about(error: Exception, where: str) -> Exception:
         told = RuntimeError(f"StopIteration was raised (in {where})")
         told.__cause__ = error
         return told
-    _add_text(error, f"in {where}")
+    with contextlib.suppress(Exception):  # of a class that refuses it
+        _add_text(error, f"in {where}")
     return error
 
 
@@ -51,12 +55,11 @@ def _add_text(error: Exception, text: str) -> None:
     """
     arguments = error.args
     before = error.__dict__.get(_TEXT)
-    error.__dict__[_TEXT] = text
     if len(arguments) == 1 and type(arguments[0]) is str and type(error).__str__ in _PLAIN:
         own_text = arguments[0].removesuffix(f" ({before})")
         error.args = (f"{own_text} ({text})",)
     else:
-        notes: list[str] = getattr(error, "__notes__", [])
-        if before in notes:
-            notes.remove(before)
+        if before is not None and before in notes_of(error):
+            error.__notes__.remove(before)
         error.add_note(text)
+    error.__dict__[_TEXT] = text

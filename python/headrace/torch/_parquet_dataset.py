@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from headrace import ObjectIndex, _engine
-from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
+from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, add_note
 from headrace._keywords import refuse_options
 from headrace._options import require, require_bytes
 from headrace._pyarrow import pyarrow_for
@@ -408,9 +408,10 @@ class ParquetDataset(PartStream):
             group = groups.group_of(number)
             told = about_sample(error, groups.url(group))
             what = "in row" if rows == 1 else f"in a batch of {rows} rows that begins with row"
-            told.add_note(
+            add_note(
+                told,
                 f"{what} {number - groups.firsts[group]} of row group "
-                f"{groups.number_in_file[group]}, number {number} of the dataset"
+                f"{groups.number_in_file[group]}, number {number} of the dataset",
             )
             if told is error:
                 raise

@@ -224,33 +224,53 @@ class MadeStep:
 
         The `generators` are seeded for each sample; a collate_fn continues with the last one's.
         """
-        samples = self._take()
-        if samples is not None:
-            makers, outputs = self._makers, self._outputs
-            sample: Any = None
-            begin_ns = time.perf_counter_ns()
-            try:
-                for at in range(begin, end):
-                    if is_closing():
-                        return
-                    sample = samples[at]
-                    samples[at] = None  # its memory is free when the transform is done with it
-                    if generators is not None:
-                        generators.seed(sample.seed)
-                    outputs[at] = makers[at](sample)
-            except BaseException as error:
-                if isinstance(error, Exception):
-                    error = about_sample(error, sample.url)
-                self._fail(at, error)
-            del sample
-            if self._recipe.source.makes:
-                self._recipe.work.transformed(begin_ns, end - begin)
+        try:
+            self._make(begin, end, is_closing, generators)
+        except BaseException as error:  # not of a transform
+            self._fail(begin, error)
         with self._lock:
             self._parts_left -= 1
             is_last = self._parts_left == 0
         if is_last:
-            self._collate()
-            self._done.release()
+            try:
+                self._collate()
+            except BaseException as error:
+                self._fail(begin, error)
+            finally:
+                self._done.release()  # whatever has happened: somebody waits
+
+    def _make(
+        self,
+        begin: int,
+        end: int,
+        is_closing: Callable[[], bool],
+        generators: GlobalGenerators | None,
+    ) -> None:
+        samples = self._take()
+        if samples is None:
+            return
+        makers, outputs = self._makers, self._outputs
+        sample: Any = None
+        begin_ns, at = time.perf_counter_ns(), begin
+        try:
+            for at in range(begin, end):
+                if is_closing():
+                    self._fail(at, CancelledError("the iterator was closed"))
+                    return
+                sample = samples[at]
+                samples[at] = None  # its memory is free when the transform is done with it
+                if generators is not None:
+                    generators.seed(sample.seed)
+                outputs[at] = makers[at](sample)
+        except BaseException as error:
+            try:
+                if isinstance(error, Exception):
+                    error = about_sample(error, sample.url)
+            finally:
+                self._fail(at, error)
+        del sample
+        if self._recipe.source.makes:
+            self._recipe.work.transformed(begin_ns, end - begin)
 
     def is_ready(self) -> bool:
         return not self._done.locked()
@@ -284,7 +304,7 @@ class MadeStep:
 
     def _fail(self, at: int, error: BaseException) -> None:
         with self._lock:
-            if at < self._failed_at:
+            if self._error is None or at < self._failed_at:
                 self._failed_at, self._error = at, error
 
     def _collate(self) -> None:
@@ -300,9 +320,9 @@ class MadeStep:
                 value = recipe.collate_fn(outputs)
             self._value = recipe.pinning.pin(value)
         except BaseException as error:
-            if isinstance(error, Exception):
-                error = about_batch(error, recipe.source.url, self.request.indices)
             self._error = error
+            if isinstance(error, Exception):
+                self._error = about_batch(error, recipe.source.url, self.request.indices)
         recipe.work.collated(begin_ns, count)
 
 

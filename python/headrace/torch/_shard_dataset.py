@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._errors import add_note
 from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
@@ -161,7 +162,7 @@ class ShardDataset(ByNumber):
             try:
                 return make(fields)
             except Exception as error:
-                error.add_note(f"in the sample {key!r}")
+                add_note(error, f"in the sample {key!r}")
                 raise
 
         return made

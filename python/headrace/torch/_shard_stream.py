@@ -12,7 +12,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from headrace import ObjectIndex, _engine
-from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError
+from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, add_note
 from headrace._keywords import refuse_options
 from headrace._location import is_local
 from headrace._options import require, require_bytes
@@ -289,7 +289,7 @@ class ShardStream(PartStream, Objects):
                     item = make(held.fields, held.seed)
                 except Exception as error:
                     told = about_sample(error, held.fields["__url__"])
-                    told.add_note(f"in the sample {held.fields['__key__']!r}")
+                    add_note(told, f"in the sample {held.fields['__key__']!r}")
                     if told is error:
                         raise
                     raise told from error

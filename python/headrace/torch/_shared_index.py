@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed
 
 from headrace import ObjectIndex, _engine
-from headrace._errors import InvalidArgumentError, portable
+from headrace._errors import InvalidArgumentError, add_note, portable
 from headrace._store import Store
 from headrace.torch._arguments import as_store
 
@@ -94,7 +94,7 @@ def _send(make: Callable[[], ObjectIndex], broadcast: Callable[[Any], Any]) -> O
     try:
         index = make()
         image = memoryview(_engine.index_image(index))
-    except Exception as error:
+    except BaseException as error:
         broadcast(pickle.dumps(portable(error)))  # or the others would wait forever
         raise
     broadcast(len(image))
@@ -107,7 +107,7 @@ def _receive(broadcast: Callable[[], Any]) -> ObjectIndex:
     size_bytes = broadcast()
     if not isinstance(size_bytes, int):
         error: Exception = pickle.loads(size_bytes)
-        error.add_note("the first rank, which lists for all, raised this error")
+        add_note(error, "the first rank, which lists for all, raised this error")
         raise error
     image = bytearray()
     while len(image) < size_bytes:

@@ -11,9 +11,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from headrace._contexts import context
 from headrace._errors import PreconditionFailedError
 
 __all__ = ["Turn", "commit", "take_turn"]
@@ -66,7 +66,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-@contextmanager
+@context
 def _alone_at(url: str) -> Iterator[_Place]:
     """Wait until nobody else commits to `url`; commits to other places continue."""
     with _lock:

@@ -20,7 +20,7 @@ from torch.futures import Future
 
 from headrace import _engine
 from headrace._checkpoint_names import metadata_name, metadata_rank
-from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError, add_note
 from headrace._options import MiB, require_bool
 from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
 from headrace._store import NameOrInfo, Store
@@ -264,9 +264,10 @@ class DistributedReader(StorageReader):
                 self._folder.store, parts, sum_kind=sum_kind, in_flight_bytes=in_flight_bytes
             )
         except NotFoundError as error:
-            error.add_note(
+            add_note(
+                error,
                 f"The metadata of {self._folder.url} names this file. If a new checkpoint was "
-                "saved there meanwhile, load again; otherwise the checkpoint is incomplete."
+                "saved there meanwhile, load again; otherwise the checkpoint is incomplete.",
             )
             raise
         except InvalidArgumentError as error:

@@ -40,6 +40,7 @@ from headrace._errors import (
     InvalidArgumentError,
     PermissionDeniedError,
     PreconditionFailedError,
+    add_note,
 )
 from headrace._options import MiB, require_count
 from headrace._progress import Progress, ProgressOption, choose_progress
@@ -263,9 +264,10 @@ class DistributedWriter(StorageWriter):
             if sent_on is None or _is_refused(save, sent_on, error):
                 save.folder.delete(sorted(names))
             if isinstance(error, PreconditionFailedError):
-                error.add_note(
+                add_note(
+                    error,
                     f"Another save to {save.folder.url} was completed since this one began. Its "
-                    "checkpoint stands; the files of this one were deleted."
+                    "checkpoint stands; the files of this one were deleted.",
                 )
             raise
         self._write_plain_attachments(save.folder)
@@ -469,7 +471,7 @@ def _pieces(
             data: torch.Tensor | io.BytesIO = planner.resolve_data(item)
             encoded = encode(data)
         except Exception as error:
-            error.add_note(f"while saving {item.index.fqn!r}")
+            add_note(error, f"while saving {item.index.fqn!r}")
             raise
         del data
         yield from encoded.pieces

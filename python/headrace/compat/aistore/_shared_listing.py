@@ -9,9 +9,9 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from headrace._contexts import context
 from headrace.compat.aistore._sources import Found
 
 __all__ = ["SharedListing"]
@@ -51,7 +51,7 @@ class SharedListing:
             _write(descriptor, (key, listing))
             return listing
 
-    @contextmanager
+    @context
     def _locked(self) -> Iterator[int]:
         # A lock of the process, not of the descriptor: forked workers have the same one.
         descriptor = self.descriptor()

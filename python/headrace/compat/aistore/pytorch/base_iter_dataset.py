@@ -7,7 +7,6 @@ import multiprocessing
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch.utils.data as torch_utils
 
+from headrace._contexts import context
 from headrace._errors import InvalidArgumentError
 from headrace._freed_memory import keep_freed_memory
 from headrace._options import require
@@ -201,7 +201,7 @@ class AISBaseIterDataset(Epochs, ABC, torch_utils.IterableDataset[Any]):
                 return objects.remaining()
             return sum(1 for _ in objects)
 
-    @contextmanager
+    @context
     def _objects_to_count(self) -> Iterator[Any]:
         """Give the objects of a whole pass, without beginning one."""
         of_a_pass = self._obj_iterator

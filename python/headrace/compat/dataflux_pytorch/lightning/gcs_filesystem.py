@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
+from headrace._contexts import context
 from headrace._errors import InvalidArgumentError
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
@@ -46,8 +46,10 @@ class GCSFileSystem(FileSystemBase):
         self.debug = debug
         self.storage_client = storage_client
 
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
+    @context
+    def create_stream(  # type: ignore[override]  # torch's has contextlib's type
+        self, path: str | os.PathLike[str], mode: str
+    ) -> Iterator[Any]:
         """Open an object in mode ``"rb"`` or ``"wb"``; a written one appears if the block succeeds.
 
         Raises:
