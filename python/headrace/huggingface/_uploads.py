@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,6 +32,9 @@ STAGED_PREFIX = ".headrace-upload-"
 """Local folders of this name hold links to the files that are being uploaded."""
 
 _COPIED_BYTES = 4 << 20
+
+State = tuple[int, int]
+"""The time of a file's last change, in ns, and its size in bytes."""
 
 
 class CheckpointUploads:
@@ -113,8 +117,11 @@ class CheckpointUploads:
         try:
             # Links, since the trainer may delete the folder while it is being uploaded.
             shutil.copytree(source, staged.files, copy_function=_link, dirs_exist_ok=True)
-            # What is there now, whatever becomes of the links: a file that is missing is an error.
-            files = _files_below(staged.files)
+            # What is there now, whatever becomes of the links: a file that is missing is an error,
+            # and so is one that is written again.
+            files = {
+                name: _state((staged.files / name).stat()) for name in _files_below(staged.files)
+            }
             require(bool(files), f"{source} has no files, so it is no checkpoint")
             require(
                 MANIFEST_NAME not in files,
@@ -155,11 +162,14 @@ class CheckpointUploads:
         staged.close()
         self._staged.discard(staged)
 
-    def _upload(self, name: str, staged: Scratch, files: list[str]) -> None:
+    def _upload(self, name: str, staged: Scratch, files: Mapping[str, State]) -> None:
         try:
             manifest = f"{name}/{MANIFEST_NAME}"
             self._root.delete(manifest, missing_ok=True)
-            sums = {each: _put(self._root, f"{name}/{each}", staged.files / each) for each in files}
+            sums = {
+                each: _put(self._root, f"{name}/{each}", staged.files / each, state)
+                for each, state in files.items()
+            }
             self._root.write(manifest, manifest_of(sums), content_type="application/json")
         finally:
             self._drop(staged)
@@ -181,6 +191,11 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def _state(found: os.stat_result) -> State:
+    """Return what tells whether a file was written again."""
+    return found.st_mtime_ns, found.st_size
+
+
 def _link(source: str, target: str) -> None:
     try:
         # To the file itself: a link to a symbolic link would lead nowhere once the file is deleted.
@@ -189,8 +204,8 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _put(root: Store, name: str, path: Path) -> FileSum:
-    """Upload one file, and return what was sent."""
+def _put(root: Store, name: str, path: Path, expected: State) -> FileSum:
+    """Upload one file, which still is as `expected`, and return what was sent."""
     writer = root.open_writer(name)
     crc = size_bytes = 0
     try:
@@ -201,10 +216,10 @@ def _put(root: Store, name: str, path: Path) -> FileSum:
                 size_bytes += len(data)
                 writer.write(data)
             after = os.fstat(file.fileno())
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, size_bytes):
+        if not expected == _state(before) == (after.st_mtime_ns, size_bytes):
             raise InvalidArgumentError(
-                f"{path.name} was written while it was uploaded to {root.url_of(name)}: save each "
-                "checkpoint to a folder of its own"
+                f"{path.name} was written while it was uploaded to {root.url_of(name)}, or waited "
+                "for that: save each checkpoint to a folder of its own"
             )
         writer.close()
     except BaseException as error:

@@ -43,6 +43,13 @@ class Staged(dict[str, Any]):
 
     settled: Settled
 
+    @classmethod
+    def of(cls, settled: Settled, state: Mapping[str, Any] | None = None) -> Staged:
+        """Return a staged state, empty by default."""
+        staged = cls(state or {})
+        staged.settled = settled
+        return staged
+
     def items(self) -> Any:
         # Weak: should torch fail right now, it belongs to no later save of this thread.
         _of_thread.staged = weakref.ref(self)
@@ -60,13 +67,7 @@ def take_settled() -> Settled | None:
 
 
 def _to_process(staged: Staged) -> tuple[Callable[..., Staged], tuple[Any, ...]]:
-    return _in_process, (dict(dict.items(staged)), staged.settled)
-
-
-def _in_process(state: dict[str, Any], settled: Settled) -> Staged:
-    staged = Staged(state)
-    staged.settled = settled
-    return staged
+    return Staged.of, (staged.settled, dict(dict.items(staged)))
 
 
 ForkingPickler.register(Staged, _to_process)

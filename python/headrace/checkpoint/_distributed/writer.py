@@ -318,10 +318,11 @@ class DistributedWriter(StorageWriter):
         Raises:
             RuntimeError: the host has too little memory for the copy, or the device has failed.
         """
+        if type(state_dict) is not dict:  # torch itself hands over a plain one
+            staged: dict[str, Any] = copy_to_host(state_dict)
+            return staged
         settled = self._settled()  # now: another save may be started while this one is copied
-        staged = Staged(copy_to_host(state_dict))
-        staged.settled = settled
-        return staged
+        return copy_to_host(state_dict, into=Staged.of(settled))  # type: ignore[no-any-return]
 
     def synchronize_staging(self) -> None:
         """Return at once: a stage is complete when `stage` returns."""
