@@ -166,7 +166,7 @@ def _as_if_loaded_to_host() -> Iterator[None]:
     As `torch.load` does it, which has no public name for it.
     """
     of_thread: Any = getattr(torch.serialization, "_serialization_tls", None)
-    if of_thread is None:  # before torch 2.6
+    if not hasattr(of_thread, "map_location"):  # older versions of torch
         of_thread = torch._utils._thread_local_state  # type: ignore[attr-defined]
     before = getattr(of_thread, "map_location", None)
     of_thread.map_location = "cpu"

@@ -92,9 +92,9 @@ class CheckpointUploads:
     def submit(self, folder: str | os.PathLike[str]) -> None:
         """Begin to upload a local folder, such as ``out/checkpoint-100``, under its own name.
 
-        The folder may be deleted at once: what is uploaded are links to its files, which must not
-        be written again. A checkpoint of this name that is there already is replaced, and is none
-        until the new one is complete.
+        The folder may be deleted at once: what is uploaded are links to its files. If one of them
+        is written again before its upload has ended, the upload fails. A checkpoint of this name
+        that is there already is replaced, and is none until the new one is complete.
 
         Raises:
             InvalidArgumentError: there is no such folder, it has no files, or its name ends with no

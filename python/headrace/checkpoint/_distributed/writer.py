@@ -313,9 +313,11 @@ class DistributedWriter(StorageWriter):
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return a copy in host memory, to which its save's turn in the order belongs.
 
-        The folder and the attachments of the save are those of now, too.
+        The folder and the attachments of the save are those of now, too. All of it is for a plain
+        dict, which torch hands over; of another one, only the copy is made.
 
         Raises:
+            Exception: a value cannot be pickled; the error names its key.
             RuntimeError: the host has too little memory for the copy, or the device has failed.
         """
         if type(state_dict) is not dict:  # torch itself hands over a plain one
