@@ -33,7 +33,7 @@ STAGED_PREFIX = ".headrace-upload-"
 
 _COPIED_BYTES = 4 << 20
 
-State = tuple[int, int]
+FileState = tuple[int, int]
 """The time of a file's last change, in ns, and its size in bytes."""
 
 
@@ -162,7 +162,7 @@ class CheckpointUploads:
         staged.close()
         self._staged.discard(staged)
 
-    def _upload(self, name: str, staged: Scratch, files: Mapping[str, State]) -> None:
+    def _upload(self, name: str, staged: Scratch, files: Mapping[str, FileState]) -> None:
         try:
             manifest = f"{name}/{MANIFEST_NAME}"
             self._root.delete(manifest, missing_ok=True)
@@ -191,7 +191,7 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def _state(found: os.stat_result) -> State:
+def _state(found: os.stat_result) -> FileState:
     """Return what tells whether a file was written again."""
     return found.st_mtime_ns, found.st_size
 
@@ -204,7 +204,7 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _put(root: Store, name: str, path: Path, expected: State) -> FileSum:
+def _put(root: Store, name: str, path: Path, expected: FileState) -> FileSum:
     """Upload one file, which still is as `expected`, and return what was sent."""
     writer = root.open_writer(name)
     crc = size_bytes = 0
