@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import collections
+import io
+import threading
+import tracemalloc
 import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
 
 import headrace
 from headrace.checkpoint._device_copies import (
@@ -20,7 +26,10 @@ from headrace.checkpoint._device_copies import (
     passing_storage,
     release_page_locked,
 )
+from headrace.checkpoint._saving import stage_save
 from headrace.checkpoint._staging import copy_to_host
+from tests.checkpoint.mutable import Pair, change_all, states
+from tests.checkpoint.states import file_of
 
 
 class LateCopies:
@@ -122,6 +131,81 @@ def test_other_values_are_copied_too() -> None:
     state["callback"]["seen"].add(3)  # type: ignore[index]
     assert staged["callback"] == {"seen": {1, 2}}
     assert staged["empty"].shape == (0, 3)
+
+
+def later_bytes_of(obj: Any, url: str) -> bytes:
+    """The file of a save in the background, during which everything is changed."""
+    save = stage_save(obj, url, store=None, upload=None)
+    change_all(obj)
+    save()
+    return Path(url).read_bytes()
+
+
+# Of kinds of tensors that it calls new or old.
+torch_warns = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::UserWarning:tests")
+
+
+@torch_warns
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(state=states())
+def test_a_staged_save_is_the_file_of_a_save_at_that_time_byte_for_byte(
+    tmp_path: Path, state: dict[str, Any]
+) -> None:
+    expected = file_of(state)
+    assert later_bytes_of(state, str(tmp_path / "a.pt")) == expected
+
+
+@torch_warns
+@given(state=states())
+def test_a_staged_copy_is_saved_like_the_state_at_that_time(state: dict[str, Any]) -> None:
+    expected = file_of(state)
+    staged = copy_to_host(state)
+    change_all(state)
+    assert reloaded(file_of(staged)) == reloaded(expected)
+
+
+def reloaded(file: bytes) -> bytes:
+    """The file once more: which equal texts are one object may differ before."""
+    return file_of(torch.load(io.BytesIO(file), weights_only=False))
+
+
+def test_what_cannot_be_staged_is_named_at_once() -> None:
+    state = {"fine": torch.ones(2), "callback": {"lock": threading.Lock()}}
+    with pytest.raises(TypeError, match="cannot pickle") as raised:
+        copy_to_host(state)
+    assert raised.value.__notes__ == ["while copying 'callback'"]
+
+
+def test_what_no_load_could_make_is_staged_for_a_file_and_refused_as_a_copy(tmp_path: Path) -> None:
+    state = {"pair": Pair(torch.ones(2), 1)}
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        copy_to_host(state)
+    expected = file_of(state)
+    assert later_bytes_of(state, str(tmp_path / "a.pt")) == expected
+
+
+def test_a_copy_may_have_what_a_file_may_not() -> None:
+    class Local(dict):  # type: ignore[type-arg]
+        pass
+
+    made = Local(values=collections.defaultdict(lambda: 3, a=torch.ones(2)))
+    staged = copy_to_host({"state": made, "mixed": [torch.ones(4), torch.ones(4).view(torch.int)]})
+    made["values"]["a"].zero_()
+    assert type(staged["state"]) is Local
+    assert staged["state"]["values"]["a"].tolist() == [1, 1]
+    assert staged["state"]["values"]["b"] == 3
+
+
+def test_arrays_are_copied_once() -> None:
+    array = np.zeros(4 << 20, np.uint8)
+    tracemalloc.start()
+    try:
+        staged = copy_to_host({"a": array})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert staged["a"].flags.writeable
+    assert peak < 1.5 * array.nbytes
 
 
 def test_a_distributed_tensor_keeps_its_mesh_and_placements(

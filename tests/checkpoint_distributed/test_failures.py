@@ -260,14 +260,13 @@ def test_a_later_save_follows_an_earlier_one_that_was_completed_meanwhile(place:
     class SavesInBetween(DefaultSavePlanner):
         def resolve_data(self, write_item: Any) -> Any:
             # Of this process, begun before: as if it had been staged first.
-            turn = self.earlier_writer._staged_turns[0]
-            assert turn < take_turn()
-            dcp.save(earlier, storage_writer=self.earlier_writer)
+            assert self.earlier.settled.turn < take_turn()
+            dcp.save(self.earlier, storage_writer=self.earlier_writer)
             return super().resolve_data(write_item)
 
     planner = SavesInBetween()
     planner.earlier_writer = place.writer()  # type: ignore[attr-defined]
-    planner.earlier_writer.stage(earlier)  # type: ignore[attr-defined]
+    planner.earlier = planner.earlier_writer.stage(earlier)  # type: ignore[attr-defined]
     later = {"w": torch.full((10,), 5.0)}
     dcp.save(later, storage_writer=place.writer(), planner=planner)
     assert_same(loaded(place, later), later)
@@ -367,9 +366,9 @@ def test_a_folder_without_metadata_says_what_it_is(place: Place) -> None:
 def test_a_save_staged_before_another_was_completed_and_deleted_is_saved(place: Place) -> None:
     other, writer = place.writer(), place.writer()
     later = {"w": torch.full((10,), 5.0)}
-    other.stage(blank(later))
+    earlier = other.stage(blank(later))
     staged = writer.stage(later)
-    dcp.save(blank(later), storage_writer=other)
+    dcp.save(earlier, storage_writer=other)
     other._current_folder().delete(place.names())
     dcp.save(staged, storage_writer=writer)
     assert_same(loaded(place, later), later)

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 import headrace
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._distributed.items import encode
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import (
     Place,
@@ -354,3 +355,10 @@ def test_latest_finds_the_folder_that_is_complete(tmp_path: Path) -> None:
     loaded = {"w": torch.tensor(0)}
     dcp.load(loaded, storage_reader=DistributedReader(url))
     assert loaded["w"] == 2
+
+
+def test_a_parameter_is_saved_as_the_tensor_that_it_is() -> None:
+    weight = torch.arange(6.0).reshape(2, 3)
+    plain, of_parameter = encode(weight), encode(torch.nn.Parameter(weight))
+    assert of_parameter.layout == plain.layout
+    assert of_parameter.layout.dtype is torch.float32

@@ -337,6 +337,23 @@ def test_a_file_that_is_written_meanwhile_is_an_error(
     assert newest(file) is None
 
 
+def test_a_file_that_is_written_before_its_upload_begins_is_an_error(
+    file: headrace.Store, save: Save
+) -> None:
+    folder = save(1, "one")
+    go_on = threading.Event()
+    uploads = CheckpointUploads("run", store=file)
+    uploads._work.submit(lambda: go_on.wait(120))
+    uploads.submit(folder)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.write_text("another")
+    go_on.set()
+    with pytest.raises(InvalidArgumentError, match="or waited for that"):
+        uploads.close()
+    assert newest(file) is None
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_with_any_request_failing_no_half_of_a_checkpoint_counts(
     is_first: bool, server: FaultServer, save: Save, tmp_path: Path

@@ -242,6 +242,30 @@ def test_training_may_change_what_is_being_saved() -> None:
     assert torch.equal(base.saved[0]["w"], torch.ones(3))
 
 
+def test_a_save_in_the_background_is_the_file_of_a_save_at_the_call(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(2, 2)
+    state: dict[str, Any] = {"layer": layer.state_dict(), "weight": layer.weight, "steps": [1]}
+    CheckpointIO().save_checkpoint(state, tmp_path / "now.ckpt")
+    plugin = AsyncCheckpointIO()
+    go_on = threading.Event()
+    plugin._saves.submit(lambda: go_on.wait(120))
+    plugin.save_checkpoint(state, tmp_path / "later.ckpt")
+    layer.weight.data.zero_()
+    state["layer"]._metadata.clear()
+    state["steps"].append(2)
+    go_on.set()
+    plugin.teardown()
+    assert (tmp_path / "later.ckpt").read_bytes() == (tmp_path / "now.ckpt").read_bytes()
+
+
+def test_what_cannot_be_saved_is_an_error_of_the_call(tmp_path: Path) -> None:
+    for plugin in (AsyncCheckpointIO(), AsyncCheckpointIO(Recorder())):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            plugin.save_checkpoint({"lock": threading.Lock()}, tmp_path / "a.ckpt")
+        plugin.teardown()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_saves_removals_and_loads_keep_their_order() -> None:
     base = Recorder()
     base.go_on.clear()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 __all__ = [
     "Copies",
     "DeviceCopies",
+    "copied_to_host",
     "destination",
     "flat",
     "goes_to_cuda",
@@ -21,6 +22,8 @@ __all__ = [
     "passing_storage",
     "release_page_locked",
 ]
+
+Key = TypeVar("Key", bound=Hashable)
 
 PIECE_BYTES = 16 << 20
 _MAX_PAGE_LOCKED_BYTES = 1 << 30
@@ -124,6 +127,23 @@ class DeviceCopies:
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(torch.cuda.current_stream(self._device))
         return copied.synchronize
+
+
+def copied_to_host(
+    storages: Mapping[Key, torch.UntypedStorage],
+    copies_of: Callable[[torch.device], Copies] = DeviceCopies,
+) -> dict[Key, torch.UntypedStorage]:
+    """Return copies of storages in host memory. All of them start before the first is awaited."""
+    copied: dict[Key, torch.UntypedStorage] = {}
+    under_way = []
+    for key, storage in storages.items():
+        copies = copies_of(storage.device)
+        into = copies.empty(storage.nbytes())
+        under_way.append(copies.start(into, flat(storage)))
+        copied[key] = into.untyped_storage()
+    for wait in under_way:
+        wait()
+    return copied
 
 
 def host_pieces(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from headrace._engine import ObjectInfo
@@ -13,9 +13,10 @@ from headrace._options import require, require_bool
 from headrace._progress import ProgressOption, choose_progress, require_progress
 from headrace._store import Store, UploadWay
 from headrace.checkpoint._safetensors import is_safetensors_name, save_tensors
+from headrace.checkpoint._staging import copy_to_host
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
 
-__all__ = ["FormatOption", "save"]
+__all__ = ["FormatOption", "save", "stage_save"]
 
 FormatOption = Literal["torch", "safetensors"]
 
@@ -128,6 +129,35 @@ def save(
         )
     # Pickle first, so that errors of pickling come before anything is sent.
     file = CheckpointFile(obj, pickle_protocol)
+    return _send(file, where, name, if_generation, part_bytes, upload, progress)
+
+
+def stage_save(
+    obj: Any, url: Url, *, store: Store | None, upload: UploadWay | None, **options: Any
+) -> Callable[[], ObjectInfo]:
+    """Return what saves `obj` as it is now, byte for byte as `save` would; `obj` may change then.
+
+    Everything but the bytes of storages is pickled, and these are copied to host memory, before
+    this returns. What cannot be pickled raises now.
+    """
+    where, name = object_at(url, store, **options)
+    if _is_safetensors(None, name):
+        staged = copy_to_host(obj)
+        return lambda: save(staged, name, store=where, upload=upload)
+    file = CheckpointFile(obj)
+    file.stage()
+    return lambda: _send(file, where, name, None, None, upload, False)
+
+
+def _send(
+    file: CheckpointFile,
+    where: Store,
+    name: str,
+    if_generation: str | None,
+    part_bytes: int | None,
+    upload: UploadWay | None,
+    progress: ProgressOption,
+) -> ObjectInfo:
     writer = where.open_writer(
         name,
         if_generation=if_generation,

@@ -4,13 +4,20 @@ layout."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from headrace import _engine
-from headrace.checkpoint._device_copies import Copies, DeviceCopies, flat, host_pieces, memory_of
+from headrace.checkpoint._device_copies import (
+    Copies,
+    DeviceCopies,
+    copied_to_host,
+    flat,
+    host_pieces,
+    memory_of,
+)
 from headrace.checkpoint._pickling import dump
 
 __all__ = ["DEFAULT_PROTOCOL", "CheckpointFile", "Piece", "blob_of"]
@@ -51,6 +58,14 @@ class CheckpointFile:
     ) -> None:
         self._pickle, self._storages = dump(obj, protocol)
         self._copies = copies
+
+    def stage(self, copies_of: Callable[[torch.device], Copies] = DeviceCopies) -> None:
+        """Copy the storages to host memory, after which the object may change.
+
+        Raises:
+            RuntimeError: the host has too little memory for the copy, or the device has failed.
+        """
+        self._storages = copied_to_host(self._storages, copies_of)
 
     @property
     def content_bytes(self) -> int:

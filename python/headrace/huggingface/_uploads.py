@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,6 +32,9 @@ STAGED_PREFIX = ".headrace-upload-"
 """Local folders of this name hold links to the files that are being uploaded."""
 
 _COPIED_BYTES = 4 << 20
+
+FileState = tuple[int, int]
+"""The time of a file's last change, in ns, and its size in bytes."""
 
 
 class CheckpointUploads:
@@ -89,9 +93,9 @@ class CheckpointUploads:
     def submit(self, folder: str | os.PathLike[str]) -> None:
         """Begin to upload a local folder, such as ``out/checkpoint-100``, under its own name.
 
-        The folder may be deleted at once: what is uploaded are links to its files, which must not
-        be written again. A checkpoint of this name that is there already is replaced, and is none
-        until the new one is complete.
+        The folder may be deleted at once: what is uploaded are links to its files. If one of them
+        is written again before its upload has ended, the upload fails. A checkpoint of this name
+        that is there already is replaced, and is none until the new one is complete.
 
         Raises:
             InvalidArgumentError: there is no such folder, it has no files, or its name ends with no
@@ -114,8 +118,11 @@ class CheckpointUploads:
         try:
             # Links, since the trainer may delete the folder while it is being uploaded.
             shutil.copytree(source, staged.files, copy_function=_link, dirs_exist_ok=True)
-            # What is there now, whatever becomes of the links: a file that is missing is an error.
-            files = _files_below(staged.files)
+            # What is there now, whatever becomes of the links: a file that is missing is an error,
+            # and so is one that is written again.
+            files = {
+                name: _state((staged.files / name).stat()) for name in _files_below(staged.files)
+            }
             require(bool(files), f"{source} has no files, so it is no checkpoint")
             require(
                 MANIFEST_NAME not in files,
@@ -156,11 +163,14 @@ class CheckpointUploads:
         staged.close()
         self._staged.discard(staged)
 
-    def _upload(self, name: str, staged: Scratch, files: list[str]) -> None:
+    def _upload(self, name: str, staged: Scratch, files: Mapping[str, FileState]) -> None:
         try:
             manifest = f"{name}/{MANIFEST_NAME}"
             self._root.delete(manifest, missing_ok=True)
-            sums = {each: _put(self._root, f"{name}/{each}", staged.files / each) for each in files}
+            sums = {
+                each: _put(self._root, f"{name}/{each}", staged.files / each, state)
+                for each, state in files.items()
+            }
             self._root.write(manifest, manifest_of(sums), content_type="application/json")
         finally:
             self._drop(staged)
@@ -184,6 +194,11 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def _state(found: os.stat_result) -> FileState:
+    """Return what tells whether a file was written again."""
+    return found.st_mtime_ns, found.st_size
+
+
 def _link(source: str, target: str) -> None:
     try:
         # To the file itself: a link to a symbolic link would lead nowhere once the file is deleted.
@@ -192,8 +207,8 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _put(root: Store, name: str, path: Path) -> FileSum:
-    """Upload one file, and return what was sent."""
+def _put(root: Store, name: str, path: Path, expected: FileState) -> FileSum:
+    """Upload one file, which still is as `expected`, and return what was sent."""
     writer = root.open_writer(name, expected_size_bytes=path.stat().st_size)
     crc = size_bytes = 0
     try:
@@ -204,10 +219,10 @@ def _put(root: Store, name: str, path: Path) -> FileSum:
                 size_bytes += len(data)
                 writer.write(data)
             after = os.fstat(file.fileno())
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, size_bytes):
+        if not expected == _state(before) == (after.st_mtime_ns, size_bytes):
             raise InvalidArgumentError(
-                f"{path.name} was written while it was uploaded to {root.url_of(name)}: save each "
-                "checkpoint to a folder of its own"
+                f"{path.name} was written while it was uploaded to {root.url_of(name)}, or waited "
+                "for that: save each checkpoint to a folder of its own"
             )
         writer.close()
     except BaseException as error:

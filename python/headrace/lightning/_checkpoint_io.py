@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from headrace._background import InOrder
@@ -147,11 +148,9 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
         """Copy `checkpoint` to host memory and begin to save it.
 
         Raises:
-            Exception: the error of a save before this one.
+            Exception: `checkpoint` cannot be pickled; or the error of a save before this one.
         """
-        staged = copy_to_host(checkpoint)
-        save = self._checkpoint_io.save_checkpoint
-        self._saves.submit(lambda: save(staged, path, storage_options=storage_options))
+        self._saves.submit(self._staged(checkpoint, path, storage_options))
 
     def load_checkpoint(
         self,
@@ -189,3 +188,19 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
             self._saves.close()
         finally:
             self._checkpoint_io.teardown()
+
+    def _staged(self, checkpoint: dict[str, Any], path: Any, options: Any) -> Callable[[], object]:
+        save = self._checkpoint_io.save_checkpoint
+        if getattr(save, "__func__", None) is CheckpointIO.save_checkpoint:
+            return _stage(self._checkpoint_io, checkpoint, path, options)
+        # Another plugin takes the state itself.
+        staged = copy_to_host(checkpoint)
+        return lambda: save(staged, path, storage_options=options)
+
+
+def _stage(
+    plugin: CheckpointIO, checkpoint: dict[str, Any], path: Any, options: Any
+) -> Callable[[], object]:
+    """Return what `plugin` would do to save `checkpoint` as it is now, although it may change."""
+    files = plugin._files.with_options(options)
+    return files.stage_save(checkpoint, path, plugin._upload)

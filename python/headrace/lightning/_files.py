@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from headrace._keywords import refuse_options
 from headrace._location import Url, directory_of, object_at, require_no_options_beside
 from headrace._store import Store, UploadWay
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._saving import stage_save
 
 __all__ = ["Files"]
 
@@ -44,6 +45,13 @@ class Files:
         """Save `obj`, as `torch.save` would."""
         store, name = self._at(path)
         checkpoint.save(obj, name, store=store, upload=upload)
+
+    def stage_save(
+        self, obj: Any, path: Url, upload: UploadWay | None = None
+    ) -> Callable[[], object]:
+        """Return what saves `obj` as it is now, although it may change."""
+        store, name = self._at(path)
+        return stage_save(obj, name, store=store, upload=upload)
 
     def load(self, path: Url, map_location: Any, weights_only: bool | None) -> Any:
         """Load what `save`, or `torch.save`, has saved.

@@ -133,9 +133,10 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
             f"torch.distributed.checkpoint cannot load a tensor of the layout {data.layout}; save "
             "its parts, such as indices() and values(), or the whole by headrace.checkpoint.save"
         )
+    data = data.detach()  # of a parameter, the tensor
     if type(data) is not torch.Tensor or data.is_quantized:
         stream = io.BytesIO()
-        torch.save(data.detach().cpu(), stream)
+        torch.save(data.cpu(), stream)
         return _encoded(b"", stream.getbuffer(), b"", None, ())
     tensor = _tight(data)
     raw = flat_bytes(tensor)

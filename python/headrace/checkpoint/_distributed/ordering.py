@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 from headrace._contexts import context
 from headrace._errors import PreconditionFailedError
 
-__all__ = ["Turn", "commit", "take_turn"]
+__all__ = ["Look", "Turn", "begin", "commit", "end", "take_turn"]
 
 # The clock is the machine's: a save staged here and written by a child process compares with saves
 # of that process.
@@ -36,7 +37,8 @@ class _Committed:
     at: Turn
     """The time of the commit."""
     generation: str
-    replaced: set[str] = field(default_factory=set)
+    replaced: tuple[str, ...] = ()
+    """The generations before it, without another process's in between; the last ones."""
     names: frozenset[str] = frozenset()
 
 
@@ -50,20 +52,57 @@ class _Place:
     last: _Committed | None = None
 
 
-_lock = threading.Lock()  # protects the table; never held during a write
+@dataclass(eq=False)
+class Look:
+    """What a save has found in its folder, before it has written anything itself."""
+
+    folder: str
+    names: frozenset[str]
+    strangers: frozenset[str] = frozenset()
+    """Those of `names` that belong to no save of this process that has not ended."""
+
+
+_lock = threading.Lock()  # protects the tables; never held during a write
 _places: dict[str, _Place] = {}
-_REMEMBERED = 64  # the number of places to remember, the latest ones
+_under_way: WeakSet[Look] = WeakSet()  # of saves that have not ended
+_REMEMBERED = 64  # the number of places, and of generations of one, to remember: the latest
 
 
 def _after_fork_in_child() -> None:
     global _lock
     # The old locks may be held by threads that do not exist here.
     _lock = threading.Lock()
+    _under_way.clear()
     for place in _places.values():
         place.lock, place.users = threading.Lock(), 0
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def begin(folder: str, names: frozenset[str], url: str, seen_generation: str) -> Look:
+    """Remember that a save is under way, which has found objects of these names.
+
+    Args:
+        url: where it will commit.
+        seen_generation: the generation found there; "absent" for none.
+    """
+    with _lock:
+        # What another save found is not its own, since it writes only afterwards.
+        others = [each.names for each in _under_way if each.folder == folder]
+        strangers = names.intersection(*others)
+        last = _places[url].last if url in _places else None
+        if last is not None and last.generation == seen_generation:  # that save has ended
+            strangers |= names & last.names
+        look = Look(folder, names, strangers)
+        _under_way.add(look)
+    return look
+
+
+def end(look: Look) -> None:
+    """Forget a save that has ended. One that is never ended is forgotten with its look."""
+    with _lock:
+        _under_way.discard(look)
 
 
 @context
@@ -114,8 +153,10 @@ def commit(
             )
         # Whether this process has committed since, over the generation that this save saw.
         follows = last is not None and last.at > seen_at and seen_generation in last.replaced
-        generation = write(last.generation if last and follows else seen_generation)
-        # A save that began in between has seen the generation just replaced.
-        replaced = {*last.replaced, last.generation} if last and follows else set()
-        place.last = _Committed(turn, take_turn(), generation, {*replaced, seen_generation}, names)
+        expected = last.generation if last and follows else seen_generation
+        generation = write(expected)
+        # Saves under way may have seen any of them.
+        before = last.replaced if last and last.generation == expected else ()
+        replaced = (*before, expected)[-_REMEMBERED:]
+        place.last = _Committed(turn, take_turn(), generation, replaced, names)
         return last.names if last and follows else frozenset()

@@ -7,10 +7,9 @@ import logging
 import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -49,6 +48,7 @@ from headrace.checkpoint._distributed import ordering
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode
 from headrace.checkpoint._distributed.metadata_file import storage_meta, to_bytes
+from headrace.checkpoint._distributed.staged import Settled, Staged, take_settled
 from headrace.checkpoint._distributed.upload import upload
 from headrace.checkpoint._staging import copy_to_host
 
@@ -77,16 +77,24 @@ class _Save:
     rank: int
     use_collectives: bool
     turn: ordering.Turn
+    attachments: Mapping[str, bytes]
     id: str = field(default_factory=lambda: uuid4().hex)
     seen_generation: str = "absent"
     """The generation found of the object that will make the new checkpoint complete."""
     seen_at: ordering.Turn = (0, 0)
+    look: ordering.Look | None = None
+    """None on a rank that does not commit."""
     stale: frozenset[str] = frozenset()
     """Earlier objects in the folder that the new checkpoint makes useless."""
 
     @property
     def commit_name(self) -> str:
         return metadata_name(None if self.use_collectives else self.rank)
+
+    def end(self) -> None:
+        """Say that nothing more is written."""
+        if self.look is not None:
+            ordering.end(self.look)
 
 
 class DistributedWriter(StorageWriter):
@@ -152,8 +160,8 @@ class DistributedWriter(StorageWriter):
         self._overwrite = overwrite
         self._upload_way: UploadWay | None = upload
         self._progress = progress
-        self._attachments: dict[str, bytes] = {}
-        self._staged_turns: deque[ordering.Turn] = deque()
+        self._attachments: Mapping[str, bytes] = {}
+        self._id = uuid4().hex
         self._of_thread = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -175,8 +183,8 @@ class DistributedWriter(StorageWriter):
         """
         if checkpoint_id:
             self._folder = Folder.at(checkpoint_id, self._options, self._store)
-        # Another thread may begin another save before this one is set up.
-        self._of_thread.folder = self._folder
+            # Another thread may begin another save before this one is set up.
+            self._of_thread.folder = self._folder
         self._of_thread.save = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **kwargs: Any) -> None:
@@ -187,13 +195,14 @@ class DistributedWriter(StorageWriter):
             InvalidArgumentError: the save is without collectives, but the folder holds a checkpoint
                 with collectives, which would be loaded instead.
         """
-        folder = vars(self._of_thread).pop("folder", None) or self._folder
+        settled: Settled = vars(self._of_thread).pop("settled", None) or self._begin()
         save = _Save(
-            folder,
+            settled.folder,
             is_coordinator,
             rank=kwargs.get("rank") or 0,
             use_collectives=kwargs.get("use_collectives", True),
-            turn=self._staged_turns.popleft() if self._staged_turns else ordering.take_turn(),
+            turn=settled.turn,
+            attachments=settled.attachments,
         )
         if is_coordinator or not save.use_collectives:
             self._look(save)
@@ -218,7 +227,12 @@ class DistributedWriter(StorageWriter):
                 in the future, which would keep it and the whole state alive forever: the error's
                 frames hold the future, and the garbage collector cannot see through that.
         """
-        results = self._write(self._current_save(), plan, planner)
+        save = self._current_save()
+        try:
+            results = self._write(save, plan, planner)
+        except BaseException:
+            save.end()
+            raise
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
@@ -234,7 +248,7 @@ class DistributedWriter(StorageWriter):
         """
         save = self._current_save()
         storage_data = {each.index: each.storage_data for part in results for each in part}
-        attached = {name: attachment_name(i) for i, name in enumerate(self._attachments)}
+        attached = {name: attachment_name(i) for i, name in enumerate(save.attachments)}
         names = frozenset(info.relative_path for info in storage_data.values()) | frozenset(
             attached.values()
         )
@@ -243,9 +257,9 @@ class DistributedWriter(StorageWriter):
             _require_complete(metadata, storage_data)
             metadata.version = _FORMAT_VERSION
             metadata.storage_data = storage_data
-            metadata.storage_meta = self.storage_meta()
+            metadata.storage_meta = storage_meta(checkpoint_id=save.folder.url, save_id=save.id)
             if attached:
-                self._write_attachments(save.folder, attached)
+                _write_attachments(save, attached)
                 # Stock torch ignores this attribute; see attach().
                 metadata.headrace_attachments = attached  # type: ignore[attr-defined]
             data = to_bytes(metadata)
@@ -270,7 +284,9 @@ class DistributedWriter(StorageWriter):
                     "checkpoint stands; the files of this one were deleted.",
                 )
             raise
-        self._write_plain_attachments(save.folder)
+        finally:
+            save.end()
+        _write_plain_attachments(save)
         _delete_stale(save.folder, (save.stale | replaced) - names)
 
     @classmethod
@@ -279,11 +295,10 @@ class DistributedWriter(StorageWriter):
         return Folder.can_be_at(checkpoint_id)
 
     def storage_meta(self) -> Any:
-        """Return the folder and the save's own id, as a ``StorageMeta`` if this torch has it."""
-        save = getattr(self._of_thread, "save", None)
-        return storage_meta(
-            checkpoint_id=self.checkpoint_id, save_id=None if save is None else save.id
-        )
+        """Return the folder of the save that begins, as a ``StorageMeta`` if this torch has it."""
+        # torch asks for it when it has the items of the state, before the planner may fail.
+        self._of_thread.settled = self._begin()
+        return storage_meta(checkpoint_id=self._of_thread.settled.folder.url, save_id=None)
 
     @property
     def checkpoint_id(self) -> str:
@@ -298,14 +313,20 @@ class DistributedWriter(StorageWriter):
         return self._synchronize_after_execute
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy in host memory, and take this save's turn in the order.
+        """Return a copy in host memory, to which its save's turn in the order belongs.
+
+        The folder and the attachments of the save are those of now, too. All of it is for a plain
+        dict, which torch hands over; of another one, only the copy is made.
 
         Raises:
+            Exception: a value cannot be pickled; the error names its key.
             RuntimeError: the host has too little memory for the copy, or the device has failed.
         """
-        staged: dict[str, Any] = copy_to_host(state_dict)
-        self._staged_turns.append(ordering.take_turn())
-        return staged
+        if type(state_dict) is not dict:  # torch itself hands over a plain one
+            staged: dict[str, Any] = copy_to_host(state_dict)
+            return staged
+        settled = self._settled()  # now: another save may be started while this one is copied
+        return copy_to_host(state_dict, into=Staged.of(settled))  # type: ignore[no-any-return]
 
     def synchronize_staging(self) -> None:
         """Return at once: a stage is complete when `stage` returns."""
@@ -329,6 +350,22 @@ class DistributedWriter(StorageWriter):
             >>> metadata = save({"model": model}, storage_writer=writer)
         """
         self._attachments = dict(attachments)
+
+    def _begin(self) -> Settled:
+        """Return what is settled about the save that begins in this thread."""
+        self._of_thread.save = None
+        settled = self._settled()
+        staged = take_settled()
+        if staged is not None and staged.writer == self._id:
+            settled = staged
+        elif staged is not None:  # another writer's; its turn is that of the state
+            settled = replace(settled, turn=staged.turn)
+        folder = vars(self._of_thread).pop("folder", None)
+        return settled if folder is None else replace(settled, folder=folder)
+
+    def _settled(self) -> Settled:
+        """Return what is settled about a save that is started now."""
+        return Settled(ordering.take_turn(), self._id, self._folder, self._attachments)
 
     def _current_folder(self) -> Folder:
         save: _Save | None = getattr(self._of_thread, "save", None)
@@ -359,10 +396,16 @@ class DistributedWriter(StorageWriter):
             )
             error.url = save.folder.url
             raise error
+        save.look = ordering.begin(
+            save.folder.url,
+            frozenset(names),
+            save.folder.url_of(save.commit_name),
+            save.seen_generation,
+        )
         own = f"__{save.rank}_"
         save.stale = frozenset(
             name
-            for name in names
+            for name in save.look.strangers
             if (is_data(name) and (save.use_collectives or name.startswith(own)))
             or (save.use_collectives and metadata_rank(name) is not None)
         )
@@ -441,17 +484,19 @@ class DistributedWriter(StorageWriter):
             before += weight
         return [file for file in files if file]
 
-    def _write_attachments(self, folder: Folder, names: Mapping[str, str]) -> None:
-        for name, content in self._attachments.items():
-            folder.store.write(names[name], content, if_generation="absent")
 
-    def _write_plain_attachments(self, folder: Folder) -> None:
-        for name, content in self._attachments.items():
-            try:
-                folder.store.write(name, content)
-            except HeadraceError as error:
-                # The checkpoint is complete and has its own copy.
-                _log.warning("%s is saved, but not its copy of %s: %s", folder.url, name, error)
+def _write_attachments(save: _Save, names: Mapping[str, str]) -> None:
+    for name, content in save.attachments.items():
+        save.folder.store.write(names[name], content, if_generation="absent")
+
+
+def _write_plain_attachments(save: _Save) -> None:
+    for name, content in save.attachments.items():
+        try:
+            save.folder.store.write(name, content)
+        except HeadraceError as error:
+            # The checkpoint is complete and has its own copy.
+            _log.warning("%s is saved, but not its copy of %s: %s", save.folder.url, name, error)
 
 
 def _pieces(
