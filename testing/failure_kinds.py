@@ -18,7 +18,7 @@ ASSERTION = "assertion"
 _CRASH = re.compile(
     r"AddressSanitizer|ThreadSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|: runtime error: "
     r"|Fatal Python error|Segmentation fault|core dumped|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b"
-    r"|where -\d+ = .*(?:returncode|exitcode|code)\b|\bcode -\d+\b"
+    r"|where -\d+ = .*(?:returncode|exitcode|code)\b|\bcode -\d+\b|\bcode 1(?:3[1-9]|4[0-2])\b"
 )
 _HANG = re.compile(r"from pytest-timeout|no end within \d|TimeoutExpired")
 _WRONG_BYTES = re.compile(r"CorruptDataError|\bkCorrupt\b")

@@ -260,7 +260,9 @@ def run_child() -> Child:
             timeout=200,
             check=False,
         )
-        assert done.returncode == expect_code, done.stdout + done.stderr
+        assert done.returncode == expect_code, (
+            f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         assert "nanobind" not in done.stderr, done.stderr  # it reports leaks there
         return done
 

@@ -39,7 +39,7 @@ def until_met(start: Callable[[], list[Completed]]) -> str:
         if not any(done.returncode != 0 and _NOT_MET in done.stderr for done in all_done):
             break
     for done in all_done:
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return "".join(done.stdout for done in all_done)
 
 

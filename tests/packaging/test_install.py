@@ -25,7 +25,7 @@ def flags_of(build: Path, *defines: str) -> set[str]:
         text=True,
     )
     commands = json.loads((build / "compile_commands.json").read_text())
-    ours = [each["command"] for each in commands if f"{REPOSITORY}/bindings/" in each["file"]]
+    ours = [each["command"] for each in commands if "/_engine.dir/" in each["command"]]
     assert ours
     return {flag for command in ours for flag in command.split()}
 
