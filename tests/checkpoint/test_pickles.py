@@ -117,7 +117,7 @@ def _by_cloudpickle(value: Any, protocol: int) -> bytes:
 WRITERS = [_by_us, _by_torch, _by_dill, _by_cloudpickle]
 
 
-@pytest.mark.parametrize("value", PLAIN, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize("value", [pytest.param(each, id=str(i)) for i, each in enumerate(PLAIN)])
 def test_any_plain_value_is_read_in_every_protocol(value: Any, tmp_path: Path) -> None:
     store = headrace.Store(tmp_path)
     for protocol in PROTOCOLS:
