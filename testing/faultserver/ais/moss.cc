@@ -65,11 +65,11 @@ std::optional<Response> read_batch(const Call& call, Batch& batch) {
   batch.streams = (*message)["strm"].boolean();
   for (const Json& each : (*message)["in"].array()) {
     MossEntry entry{.bucket = call.route.bucket,
-                .object = collapsed(each["objname"].text()),
-                .archpath = each["archpath"].text(),
-                .opaque = each["opaque"].text(),
-                .start = each["start"].integer(),
-                .length = each["length"].integer()};
+                    .object = collapsed(each["objname"].text()),
+                    .archpath = each["archpath"].text(),
+                    .opaque = each["opaque"].text(),
+                    .start = each["start"].integer(),
+                    .length = each["length"].integer()};
     if (!is_valid_object_name(entry.object)) {
       return bad_message(call, "invalid object name \"" + entry.object + "\"");
     }
