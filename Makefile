@@ -107,9 +107,9 @@ tsan: deps fault-server  ## C++ tests under ThreadSanitizer
 	@$(STAGE) tsan-build tools/build.sh tsan
 	@$(STAGE) tsan tools/ctest.sh tsan
 
-fuzz: deps  ## each fuzzer for FUZZ_S seconds (20)
+fuzz: deps  ## each fuzzer for FUZZ_S seconds (10)
 	@$(STAGE) asan-build tools/build.sh asan
-	@$(STAGE) fuzz tools/fuzz.sh $${FUZZ_S:-20}
+	@$(STAGE) fuzz tools/fuzz.sh $${FUZZ_S:-10}
 
 # ---- the wheel
 

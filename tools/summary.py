@@ -18,18 +18,18 @@ from pathlib import Path
 REPORTS = Path(__file__).parent.parent / "build" / "reports"
 
 FAILS_AT = 1.5
-FRESH_S, WARM_S = 73 * 60, 58 * 60
+FRESH_S, WARM_S = 55 * 60, 45 * 60
 BUDGETS_S = {
     "deps": 60,
     "servers": 720,
     "venv": 180,
-    "build-engine": 480,
-    "build": 480,
+    "build-engine": 240,
+    "build": 360,
     "build-fault-server": 120,
     "layer-build": 120,
     "layer-tests": 150,
     "cpp-tests": 150,
-    "python-tests": 2000,
+    "python-tests": 900,
     "quick-tests": 150,
     "demo": 240,
     "lint": 60,
@@ -40,8 +40,8 @@ BUDGETS_S = {
     "asan": 300,
     "tsan-build": 480,
     "tsan": 360,
-    "fuzz": 360,
-    "tidy": 900,
+    "fuzz": 240,
+    "tidy": 450,
     "wheel": 360,
     "wheel-test": 480,
     "torch-smoke": 420,
