@@ -9,6 +9,10 @@ PYTHON := .venv/bin/python
 .NOTPARALLEL:
 JOBS ?= $(shell nproc)
 export CCACHE_MAXSIZE ?= 5G
+# A run may have three unsteady tests (tools/unsteady.py); several calls of make are one run if they share this.
+ifndef HEADRACE_RUN
+export HEADRACE_RUN := $(shell date +%s%N)
+endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 help:  ## this list
@@ -52,16 +56,16 @@ docs: venv  ## the documentation as a site in build/docs; every public name must
 
 # ---- tests
 
-new-run:
-	@rm -f build/reports/unsteady-*.json  # a run may have three unsteady tests (tools/unsteady.py)
+test: prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
 
-test: new-run prepare cpp-tests python-tests  ## everything a change must pass first: C++ and Python tests
-
-quick: new-run build  ## four minutes: the C++ tests and the Python tests of what everything else stands on
+quick: build  ## four minutes: the C++ tests and the Python tests of what everything else stands on
 	@$(STAGE) cpp-tests tools/ctest.sh release
 	@$(STAGE) quick-tests tools/pytest.sh --quick
 
-ifdef LAYER
+ifeq ($(origin LAYER),command line)
+ifneq ($(MAKECMDGOALS),cpp-tests)
+$(error LAYER is for `make cpp-tests` alone)
+endif
 cpp-tests:
 	@$(STAGE) deps tools/apt.sh build
 	@$(STAGE) layer-build tools/build.sh release-engine headrace_$(LAYER)_test

@@ -7,6 +7,7 @@ test without them has ended its process.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Generator
 
@@ -18,14 +19,20 @@ ASSERTION = "assertion"
 _CRASH = re.compile(
     r"AddressSanitizer|ThreadSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|: runtime error: "
     r"|Fatal Python error|Segmentation fault|core dumped|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b"
-    r"|where -\d+ = .*(?:returncode|exitcode|code)\b|\bcode -\d+\b|\bcode 1(?:3[1-9]|4[0-2])\b"
+    r"|where -\d+ = |assert -\d+ (?:==|in) |AssertionError: -\d+\b"
+    r"|\bcode -\d+\b|\bcode 1(?:3[1-9]|4[0-2])\b"
 )
 _HANG = re.compile(r"from pytest-timeout|no end within \d|TimeoutExpired")
 _WRONG_BYTES = re.compile(r"CorruptDataError|\bkCorrupt\b")
+# Whoever waits for a child by hand gets a number that may mean anything.
+_OF_CHILD = re.compile(r"waitpid|waitstatus|\bstatus\b|\.wait\(")
+# The statement in a traceback that a child printed.
+_IN_CHILD = re.compile(r'^(?:E\s+)?  File ".*", line \d+, in .*\n(?:E\s+)?    (assert .*)$', re.M)
 # Assertions about content, by what their statements call or compare.
 _ABOUT_CONTENT = re.compile(
     r"torch\.equal|array_equal|assert_close|allclose|\bcmp\b|crc|checksum|digest|md5|sha256"
-    r"|tobytes|read_bytes|\.read\(|\.bytes\(|\bcontents?\b"
+    r"|tobytes|read_bytes|\.read\(|\.bytes\(|\bcontents?\b|\bdata\b|tolist|_equal\b"
+    r"|\bbits\(|\braw\(|\bsame\("
 )
 
 _content_was_compared = pytest.StashKey[bool]()
@@ -47,8 +54,11 @@ def kind_of(
         return "crash"
     if _HANG.search(told):
         return "hang"
-    if of_content or _WRONG_BYTES.search(told) or _ABOUT_CONTENT.search(statement):
+    statements = [statement, *_IN_CHILD.findall(told)]
+    if of_content or _WRONG_BYTES.search(told) or any(map(_ABOUT_CONTENT.search, statements)):
         return "wrong bytes"
+    if any(map(_OF_CHILD.search, statements)):
+        return "end of a child"
     if searched:
         return "hypothesis"
     if isinstance(error, (AssertionError, pytest.fail.Exception)):
@@ -57,10 +67,12 @@ def kind_of(
 
 
 def _is_content(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return any(map(_is_content, value))
     if isinstance(value, dict):
-        return any(map(_is_content, value.values()))
+        return any(map(_is_content, (*value, *value.values())))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_is_content(getattr(value, each.name)) for each in dataclasses.fields(value))
     return isinstance(value, (bytes, bytearray, memoryview)) or (
         type(value).__name__ in ("Tensor", "Parameter", "ndarray", "Sample")
     )

@@ -11,7 +11,7 @@ rm -f "$report" "build/reports/unsteady-ctest-$preset.json"
 # One line a test is for the report; here only what did not pass, and the sum.
 status=0
 ctest --test-dir "build/$preset" --parallel "${JOBS:-$(nproc)}" --output-on-failure \
-  --no-tests=error --output-junit "$report" "$@" |
+  --no-tests=error --output-junit "$report" "$@" | tee "${report%.xml}.log" |
   grep --line-buffered -vE '^ *Start +[0-9]+: |^ *[0-9]+/[0-9]+ Test .* Passed ' || status=${PIPESTATUS[0]}
 # 8: tests have failed. What failed by an assertion runs again alone.
 ((status != 8)) || exec python3 tools/unsteady.py ctest "$preset" "$report"

@@ -30,13 +30,13 @@ if [[ $kind == --all ]]; then
     -m "($chosen) and serial" "$@" || status_alone=$?
 fi
 # 5: no test is of that kind, as where the arguments narrow. 1: tests have failed.
-failed=0
-for each in "$status" "$status_alone"; do
-  case $each in
+failed=()
+for each in "$status pytest" "$status_alone pytest-serial"; do
+  case ${each% *} in
     0 | 5) ;;
-    1) failed=1 ;;
-    *) exit "$each" ;;
+    1) failed+=("build/reports/${each#* }.xml") ;;
+    *) exit "${each% *}" ;;
   esac
 done
-((status == 0 || status_alone == 0 || failed)) || exit 5
-((failed == 0)) || .venv/bin/python tools/unsteady.py pytest build/reports/pytest.xml build/reports/pytest-serial.xml
+((${#failed[@]} == 0)) || exec .venv/bin/python tools/unsteady.py pytest "${failed[@]}"
+((status == 0 || status_alone == 0)) || exit 5

@@ -5,8 +5,8 @@ never run again. A run may have three unsteady tests; with a fourth it fails. Ea
 tests/unsteady.md with the day on which it was first seen, and may stand there for seven days: then
 it counts as failed.
 
-    tools/unsteady.py pytest REPORT...      after pytest (testing/failure_kinds.py adds to reports)
-    tools/unsteady.py ctest PRESET REPORT   after ctest
+    tools/unsteady.py pytest REPORT...      those of runs of pytest that failed
+    tools/unsteady.py ctest PRESET REPORT   after ctest, whose own output is in REPORT's .log
     tools/unsteady.py list                  the unsteady tests of this run, with their first output
     tools/unsteady.py check                 tests/unsteady.md can be read, and nothing is overdue
 
@@ -36,11 +36,20 @@ RUNS_ALONE = 2
 MAY_STAND = datetime.timedelta(days=7)
 TOLD_LINES = 60  # of the first output, at the end of a run
 
+# Records of other runs do not count: make gives each run a name.
+RUN = os.environ.get("HEADRACE_RUN", "")
+
 _ROW = re.compile(r"^\| (\d{4}-\d{2}-\d{2}) \| `([^`]+)` \|")
 _SANITIZER = re.compile(r"Sanitizer|: runtime error: |DEADLYSIGNAL|libFuzzer")
-_WRONG_BYTES = re.compile(
-    r"kCorrupt|crc\w*|checksum|digest|md5|sha256|\bbody\b|\bcontents?_?\b|\bbytes_\b|\{ '", re.I
+# An assertion may be about content if it prints a text or a container, or names what has content.
+_MAYBE_BYTES = re.compile(
+    r"kCorrupt|crc\w*|checksum|digest|md5|sha256|\bbody\b|\bcontents?_?\b|\bbytes_\b"
+    r'|Which is: (?:"|\{)|-byte object|^\s*"|equal\(',
+    re.I | re.M,
 )
+# Of a child process, as `waitpid` gives it.
+_CHILD = re.compile(r"^  status$", re.M)
+_VERDICT = re.compile(r"^ *\d+/\d+ Test +#\d+: (.+?) \.+(.*?) +[\d.]+ sec")
 
 
 @dataclass
@@ -109,19 +118,38 @@ def of_pytest(case: ElementTree.Element) -> Failure:
     )
 
 
-def of_ctest(case: ElementTree.Element) -> Failure:
-    """Return what the output of a GoogleTest says; one that came to its end counts its failures."""
-    output = _output(case)
-    asserted = re.search(r"^\S+:\d+: Failure$", output, re.M)
-    if _SANITIZER.search(output):
-        kind = "sanitizer"
-    elif asserted is None or "[  FAILED  ] 1 test, listed below" not in output:
-        kind = "crash or hang"
-    elif any(_WRONG_BYTES.search(block) for block in _assertions(output)):
-        kind = "wrong bytes"
-    else:
-        kind = "assertion"
-    return Failure(case.get("name", ""), kind, output)
+def verdicts(log: str) -> dict[str, str]:
+    """Return how ctest says that each test ended: ``***Failed``, ``***Timeout`` ..."""
+    found = map(_VERDICT.match, log.splitlines())
+    return {each[1]: each[2] for each in found if each}
+
+
+def reader_of_ctest(log: str) -> Callable[[ElementTree.Element], Failure]:
+    """Return what says how a GoogleTest failed: by its output, and by how its process ended."""
+    ended = verdicts(log)
+
+    def of_ctest(case: ElementTree.Element) -> Failure:
+        name, output = case.get("name", ""), _output(case)
+        asserted = re.search(r"^\S+:\d+: Failure$", output, re.M)
+        blocks = _assertions(output)
+        if _SANITIZER.search(output):
+            kind = "sanitizer"
+        elif (
+            ended.get(name) != "***Failed"
+            or asserted is None
+            or "[  FAILED  ] 1 test, listed below" not in output
+            or any(map(_CHILD.search, blocks))
+        ):
+            kind = "crash or hang"
+        elif "C++ exception with" in output or "unknown file: Failure" in output:
+            kind = "exception"
+        elif any(map(_MAYBE_BYTES.search, blocks)):
+            kind = "wrong bytes"
+        else:
+            kind = "assertion"
+        return Failure(name, kind, output)
+
+    return of_ctest
 
 
 def _assertions(output: str) -> list[str]:
@@ -156,6 +184,7 @@ def on_record(without: Iterable[Path] = ()) -> list[dict[str, str]]:
         for path in sorted(REPORTS.glob("unsteady-*.json"))
         if path.name not in left_out
         for each in json.loads(path.read_text())
+        if each["run"] == RUN
     ]
 
 
@@ -169,16 +198,16 @@ def judge(
     listed = read_listed(LISTED.read_text()) if LISTED.exists() else {}
     late = overdue(listed, today)
     trees = {path: ElementTree.parse(path) for path in reports if path.exists()}
-    found = [
-        (path, case, read(case)) for path, tree in trees.items() for case in failed_cases(tree)
-    ]
     records = {path: path.with_name(f"unsteady-{path.stem}.json") for path in reports}
-    for path in records.values():
-        path.unlink(missing_ok=True)
-    if not found:
-        print("a test stage failed, and its report has no failed test", file=sys.stderr)
-        return False
+    found = []
     fine = True
+    for path in reports:
+        records[path].unlink(missing_ok=True)
+        cases = failed_cases(trees[path]) if path in trees else []
+        found += [(path, case, read(case)) for case in cases]
+        if not cases:
+            print(f"FAILED: a test stage, and {path.name} does not say of which test")
+            fine = False
     again = []
     for path, case, failure in found:
         if failure.kind != "assertion":
@@ -214,7 +243,7 @@ def judge(
             for each in case.findall(tag):
                 case.remove(each)
         case.set("status", "unsteady")
-        unsteady.setdefault(path, []).append(asdict(failure))
+        unsteady.setdefault(path, []).append({**asdict(failure), "run": RUN})
         since = listed.get(failure.test)
         where = f"since {since}" if since else "not yet: add the row below"
         print(
@@ -258,7 +287,8 @@ def main(arguments: list[str]) -> int:
         case ["pytest", *reports] if reports:
             fine = judge([Path(each) for each in reports], of_pytest, run_pytest_alone, today)
         case ["ctest", preset, report]:
-            fine = judge([Path(report)], of_ctest, run_ctest_alone(preset), today)
+            log = Path(report).with_suffix(".log").read_text()
+            fine = judge([Path(report)], reader_of_ctest(log), run_ctest_alone(preset), today)
         case ["list"]:
             fine = True
         case ["check"]:

@@ -68,7 +68,8 @@ def part_sizes(server: FaultServer) -> list[int]:
 def save(name: str) -> Callable[[FaultServer, mmap.mmap, Path], None]:
     def call(server: FaultServer, memory: mmap.mmap, _: Path) -> None:
         state = {"w": torch.frombuffer(memory, dtype=torch.uint8)}
-        headrace.checkpoint.save(state, name, store=open_store(server), checksums=False)
+        options = {"checksums": False} if name.endswith(".safetensors") else {}
+        headrace.checkpoint.save(state, name, store=open_store(server), **options)
 
     return call
 

@@ -68,6 +68,28 @@ def test_crash_of_a_child():
     done = subprocess.run([sys.executable, "-c", "import os; os.abort()"])
     assert done.returncode == 0
 
+def test_end_of_a_child():
+    import subprocess, sys
+    runs("end_of_a_child")
+    assert subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]).wait() == 0
+
+def test_signal_of_a_child():
+    import subprocess, sys
+    runs("signal_of_a_child")
+    code = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]).wait()
+    assert code == 0
+
+def test_bytes_in_a_child():
+    import subprocess, sys
+    runs("bytes_in_a_child")
+    text = "import pathlib\\nassert pathlib.Path('child.py').read_bytes() == 1"
+    pathlib.Path("child.py").write_text(text)
+    done = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+def test_set_of_bytes():
+    assert {b"ab"} == {b"ab" if runs("set_of_bytes") > 1 else b"ac"}
+
 def test_crash():
     if runs("crash") == 1:
         os.abort()
@@ -116,6 +138,7 @@ class Suite:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "-p pytest_timeout -p _hypothesis_pytestplugin",
             "HEADRACE_REPORTS": str(self.reports),
+            "HEADRACE_RUN": "1",
             "HEADRACE_UNSTEADY": str(self.listed),
         }
 
@@ -185,6 +208,10 @@ def test_all_other_kinds_of_failures_count_at_once_and_are_not_run_again(suite: 
     kinds = {
         "crash": "its process ended",
         "crash_of_a_child": "crash",
+        "signal_of_a_child": "crash",
+        "end_of_a_child": "end of a child",
+        "bytes_in_a_child": "wrong bytes",
+        "set_of_bytes": "wrong bytes",
         "bytes": "wrong bytes",
         "list_of_bytes": "wrong bytes",
         "checksum": "wrong bytes",
@@ -204,7 +231,7 @@ def test_all_other_kinds_of_failures_count_at_once_and_are_not_run_again(suite: 
 def test_a_fourth_in_a_run_fails_it_without_more_runs(suite: Suite) -> None:
     # An earlier stage of the run has had two.
     (suite.reports / "unsteady-ctest-release.json").write_text(
-        json.dumps([{"test": "Suite.Name", "kind": "assertion", "output": ""}] * 2)
+        json.dumps([{"test": "Suite.Name", "kind": "assertion", "output": "", "run": "1"}] * 2)
     )
     code, told = suite.judge("once", "twice")
     assert code == 1
@@ -254,11 +281,14 @@ def ctest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool
             'add_test("Suite.Name/01" "false")\n'  # whose name begins alike
         )
         done = subprocess.run(
-            ["ctest", "--test-dir", tmp_path, "--output-junit", report, "-E", "01"], check=False
+            ["ctest", "--test-dir", tmp_path, "--output-junit", report, "-E", "01"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 8
         alone = unsteady.run_ctest_alone(f"{tmp_path}/")
-        return unsteady.judge([report], unsteady.of_ctest, alone, TODAY)
+        return unsteady.judge([report], unsteady.reader_of_ctest(done.stdout), alone, TODAY)
 
     return run
 
@@ -285,17 +315,29 @@ def test_an_assertion_of_googletest_that_fails_again_has_failed(
     assert unsteady.on_record() == []
 
 
+def told(what: str, value: str = "3") -> str:
+    """A script that prints a failed assertion."""
+    text = ASSERTION.format(file="/a/x_test.cc", what=what).replace(
+        "Which is: 3", f"Which is: {value}"
+    )
+    return f"cat << 'END'\n{text}END\n"
+
+
 @pytest.mark.parametrize(
     ("script", "kind"),
     [
         ("kill -SEGV $$", "crash or hang"),
         ("sleep 30", "crash or hang"),
         ("echo '/a/x_test.cc:12: Failure'; kill -ABRT $$", "crash or hang"),
+        # After its end, as in the destructor of a static.
+        (told("connections") + "kill -SEGV $$", "crash or hang"),
+        (told("connections") + "sleep 30", "crash or hang"),
+        (told("status") + "exit 1", "crash or hang"),
         ("echo 'WARNING: ThreadSanitizer: data race'; exit 1", "sanitizer"),
-        (
-            f"cat << 'END'\n{ASSERTION.format(file='/a/x_test.cc', what='crc32c(all)')}END\nexit 1",
-            "wrong bytes",
-        ),
+        ("echo 'unknown file: Failure'\n" + told("connections") + "exit 1", "exception"),
+        (told("crc32c(all)") + "exit 1", "wrong bytes"),
+        (told("*read", '"abc"') + "exit 1", "wrong bytes"),
+        (told("*read", "{ 1-byte object <61>, 1-byte object <62> }") + "exit 1", "wrong bytes"),
     ],
 )
 def test_what_else_a_googletest_fails_by_is_not_run_again(
@@ -314,3 +356,16 @@ def test_a_stage_that_failed_without_a_failed_test_has_failed(tmp_path: Path) ->
     report = tmp_path / "pytest.xml"
     report.write_text('<testsuite><testcase classname="a" name="b"/></testsuite>')
     assert not unsteady.judge([report], unsteady.of_pytest, lambda _: True, TODAY)
+
+
+def test_each_report_must_say_which_test_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsteady, "REPORTS", tmp_path)
+    properties = '<properties><property name="kind" value="assertion"/></properties>'
+    report, missing = tmp_path / "pytest.xml", tmp_path / "pytest-serial.xml"
+    text = f'<t><testcase classname="a" name="b">{properties}<failure/></testcase></t>'
+    report.write_text(text)
+    assert unsteady.judge([report], unsteady.of_pytest, lambda _: True, TODAY)
+    report.write_text(text)
+    assert not unsteady.judge([report, missing], unsteady.of_pytest, lambda _: True, TODAY)

@@ -173,20 +173,22 @@ def _files_in(metadata: bytes, url: str) -> Iterator[tuple[str, int]]:
     # Behind a pickle there may be what is left of a damaged checksum.
     if not pickled.endswith(b".") or not _is_made(outline.root, "Metadata"):
         raise corrupt(url, "no metadata of a checkpoint, or it is damaged")
+    fields = outline.root.fields
+    saved, attached = fields.get("state_dict_metadata"), fields.get("headrace_attachments")
+    found_any = False
     for _, made in outline.walk():
-        fields = made.contents[0][1] if isinstance(made, Made) and made.contents else None
-        if not isinstance(fields, dict):
+        if not _is_made(made, "_StorageInfo"):
             continue
-        if _is_made(made, "_StorageInfo"):
-            name, offset, length = (
-                fields.get(each) for each in ("relative_path", "offset", "length")
-            )
-            if isinstance(name, str) and isinstance(offset, int) and isinstance(length, int):
-                yield name, offset + length
-        elif made is outline.root and isinstance(
-            attached := fields.get("headrace_attachments"), dict
-        ):
-            yield from ((name, 0) for name in attached.values() if isinstance(name, str))
+        name, offset, length = (
+            made.attributes.get(each) for each in ("relative_path", "offset", "length")
+        )
+        if isinstance(name, str) and isinstance(offset, int) and isinstance(length, int):
+            found_any = True
+            yield name, offset + length
+    if isinstance(saved, Made) and saved.contents and not found_any:
+        raise corrupt(url, "metadata of a checkpoint that does not say where its values are")
+    if isinstance(attached, Made):
+        yield from ((name, 0) for _, name in attached.contents if isinstance(name, str))
 
 
 def _is_made(thing: object, class_name: str) -> bool:

@@ -117,8 +117,8 @@ class Made:
         return self.function.startswith("torch.") and "._rebuild_" in self.function
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """The attributes that it would have been given with numbers, texts or None as values."""
+    def fields(self) -> dict[str, Any]:
+        """The attributes that it would have been given."""
         states = [
             state
             for key, state in self.contents
@@ -128,7 +128,16 @@ class Made:
             name: value
             for state in states
             for name, value in state.contents
-            if isinstance(name, str) and isinstance(value, int | float | str | bytes | None)
+            if isinstance(name, str)
+        }
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Those of its attributes that are numbers, texts or None."""
+        return {
+            name: value
+            for name, value in self.fields.items()
+            if isinstance(value, int | float | str | bytes | None)
         }
 
     def below(self) -> list[tuple[Any, Any]]:

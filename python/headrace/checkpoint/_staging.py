@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from headrace._contexts import context
+from headrace._errors import add_note
 from headrace.checkpoint._device_copies import Copies, DeviceCopies, copied_to_host
 
 __all__ = ["copy_to_host"]
@@ -185,5 +186,5 @@ def _add_key(error: Exception, state: Any) -> None:
         try:
             _Pickled(state).dump(value)
         except Exception:
-            error.add_note(f"while copying {key!r}")
+            add_note(error, f"while copying {key!r}")
             return
