@@ -7,7 +7,7 @@ tools/fuzz.sh "${SOAK_FUZZ_S:-600}"
 HEADRACE_EXAMPLES=${SOAK_EXAMPLES:-500} .venv/bin/python -m pytest tests --timeout=0 -m "hypothesis and not soak" "$@"
 HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"
-.venv/bin/python -m pytest tests --ignore=tests/process --timeout=0 -m soak "$@"
+.venv/bin/python -m pytest tests testing --ignore=tests/process --timeout=0 -m soak "$@"
 .venv/bin/python -m pytest tests/io/test_minio.py "$@"
 # The main job on S3; .ci/run has it in a folder and on gs://.
 tools/demo.sh s3 --plot build/demo-s3.png

@@ -159,6 +159,7 @@ def test_aistore_speaks_tls(tmp_path: Path) -> None:
             fetch(cluster.url, ssl.create_default_context())
 
 
+@pytest.mark.soak
 def test_a_target_of_aistore_leaves_or_crashes_and_comes_back_with_its_objects() -> None:
     with AistoreCluster(targets=3) as cluster:
         bucket = cluster.make_bucket()

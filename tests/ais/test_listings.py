@@ -73,7 +73,9 @@ def test_no_listing_is_short(
 
 @pytest.mark.parametrize("personality", ["A", "B"])
 @pytest.mark.parametrize("beside", BESIDE)
-@pytest.mark.parametrize("max_page", [3, 5, 9])
+@pytest.mark.parametrize(
+    "max_page", [3, *(pytest.param(each, marks=pytest.mark.soak) for each in (5, 9))]
+)
 def test_names_beside_a_folder_are_listed_in_their_places(
     ais_server: FaultServer, open_store: Open, personality: str, beside: str, max_page: int
 ) -> None:

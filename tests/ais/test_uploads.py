@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -173,7 +173,8 @@ class WebServer(BaseHTTPRequestHandler):
 
 
 def test_an_endpoint_that_is_no_aistore_is_an_error() -> None:
-    with HTTPServer(("127.0.0.1", 0), WebServer) as server:
+    # One thread a connection: else the second waits until the first is closed as idle.
+    with ThreadingHTTPServer(("127.0.0.1", 0), WebServer) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

@@ -102,6 +102,7 @@ def test_fsdp2_goes_on_with_other_numbers_of_ranks(
         assert step == str(3 * (run_number + 1))
 
 
+@pytest.mark.soak
 def test_fsdp2_goes_on_on_two_nodes_after_one(server: FaultServer, tmp_path: Path) -> None:
     url = url_of("gs", tmp_path, server) + "/"
     script = (str(EXAMPLES / "fsdp2_checkpoint.py"), url)

@@ -129,6 +129,7 @@ def test_a_lost_worker_costs_the_steps_since_the_report_and_no_sample(
     assert names == Counter(f"{i:03d}" for i in range(COUNT))
 
 
+@pytest.mark.soak  # the lost worker stands for it
 def test_one_worker_goes_on_where_two_have_stopped(
     data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
