@@ -158,6 +158,8 @@ def test_a_write_of_what_is_there_is_told_as_it_is(
 class WebServer(BaseHTTPRequestHandler):
     """Answers everything with the same page."""
 
+    protocol_version = "HTTP/1.1"  # so that it lets a request continue, whose body it reads first
+
     def log_message(self, *_: Any) -> None:
         pass
 
