@@ -89,6 +89,9 @@ class ReadAhead(Generic[Entry]):
     def __getitem__(self, place: int) -> Entry:
         return self._entries[place][0]
 
+    def __iter__(self) -> Iterator[Entry]:
+        return (each[0] for each in self._entries)
+
     def has_room(self) -> bool:
         """Return whether another entry may be started now."""
         if not self._entries:
@@ -114,6 +117,21 @@ class ReadAhead(Generic[Entry]):
         self._bytes -= size_bytes
         self._objects -= objects
         return entry
+
+    def take_part(self, taken: Entry, size_bytes: int, objects: int) -> None:
+        """Make room for what was taken of an entry; one of which nothing is left is removed."""
+        for at, (entry, batch, held_bytes, held) in enumerate(self._entries):
+            if entry is not taken:
+                continue
+            if held > objects:
+                size_bytes = min(size_bytes, held_bytes)  # sizes may have been guessed
+                self._entries[at] = (entry, batch, held_bytes - size_bytes, held - objects)
+            else:
+                size_bytes = held_bytes
+                del self._entries[at]
+            self._bytes -= size_bytes
+            self._objects -= objects
+            return
 
     def cancel(self) -> None:
         """End all reads. When this returns nothing is written to anybody's memory any more."""

@@ -43,9 +43,15 @@ def loader_of(dataset: MapDataset, **options: Any) -> Loader:
     return Loader(dataset, **options)
 
 
+# Of 1,000 bytes, two batches of four at a time: less than what was begun before the last late one.
+@pytest.mark.parametrize("prefetch_bytes", [None, 1000])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_late_samples_come_once_they_are_there(server: FaultServer, threads: int) -> None:
-    loader = loader_of(slow_dataset(server), transform_threads=threads)
+def test_late_samples_come_once_they_are_there(
+    server: FaultServer, threads: int, prefetch_bytes: int | None
+) -> None:
+    loader = loader_of(
+        slow_dataset(server), transform_threads=threads, prefetch_bytes=prefetch_bytes
+    )
     iterator = iter(loader)
     seen: list[int] = []
     while len(seen) < COUNT - len(SLOW):

@@ -36,7 +36,6 @@ class PartialPipeline(Pipeline):
     ) -> None:
         super().__init__(recipe, requests, transform_threads, prefetch_bytes)
         self._max_wait_s = max_wait_s
-        self._began: deque[_Begun] = deque()  # what `_reading` counts, in order
         self._reading: ReadAhead[_Begun] = ReadAhead(
             recipe.source.opened(), prefetch_bytes, least_entries=4
         )
@@ -85,20 +84,19 @@ class PartialPipeline(Pipeline):
             begun = _Begun(self._number, request, source.start)
             self._number += 1
             size_bytes = source.sum_bytes(request.indices)
-            self._began.append(begun)
             self._reading.append(begun, begun, size_bytes, len(request.indices))
         # Whole batches are made while the trainer works, as many as the threads have use for.
         most = 0 if self._threads is None else 2
-        while len(self._making) < most and self._began and self._began[0].is_whole():
-            self._promote(self._began[0])
+        while len(self._making) < most and self._reading and self._reading[0].is_whole():
+            self._promote(self._reading[0])
 
     def _arrived(self, deadline: float) -> _Begun | None:
         """Wait for the first batch, or until something has arrived after the deadline."""
-        while self._began:
-            first = self._began[0]
+        while self._reading:
+            first = self._reading[0]
             if first.wait_until(deadline, self._is_closing):
                 return first
-            for begun in self._began:
+            for begun in self._reading:
                 if begun.has_some():
                     return begun
             if self._is_closing():
@@ -116,7 +114,7 @@ class PartialPipeline(Pipeline):
             self._after = begun.request.after
         late = [
             position
-            for each in self._began
+            for each in self._reading
             if each.number <= self._furthest
             for position in each.late_positions()
         ]
@@ -132,9 +130,8 @@ class PartialPipeline(Pipeline):
         reads = _Arrived([begun.reads[at] for at in given])
         step = MadeStep(request, size_bytes, self._recipe, max(1, parts), reads)
         begun.forget(given)
-        while self._began and not self._began[0].missing:
-            self._began.popleft()
-            self._reading.popleft()
+        # What is late keeps no room for what was given beside it: else a few would hold up all.
+        self._reading.take_part(begun, size_bytes, len(given))
         self._making.append(step)
         if self._threads is not None:
             self._threads.submit(step)
