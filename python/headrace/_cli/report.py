@@ -223,7 +223,10 @@ class Report:
         thread = threading.Thread(target=self._do, args=(work,), daemon=True)
         try:
             thread.start()
-            self._end.acquire()  # Thread.join() takes a thread for ended once it was interrupted
+            # Thread.join() takes a thread for ended once it was interrupted. And without a timeout
+            # CPython loses one signal in ten that come while another thread starts a process.
+            while not self._end.acquire(timeout=0.1):
+                pass
         except KeyboardInterrupt:
             self._stop(ExitCode.INTERRUPTED)
         except SystemExit as ended:
