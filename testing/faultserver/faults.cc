@@ -119,6 +119,8 @@ std::string Faults::set_rules(const Json& rules) {
         rule.method = value.text();
       } else if (name == "path_contains") {
         rule.path_contains = value.text();
+      } else if (name == "target_contains") {
+        rule.target_contains = value.text();
       } else if (name == "kind") {
         if (value.is_string()) rule.kinds.insert(value.text());
         for (const Json& kind : value.array()) rule.kinds.insert(kind.text());
@@ -161,8 +163,12 @@ bool Faults::Rule::matches(const Request& request, const Route& route) const {
     return false;
   }
   // Both as sent and decoded, so that a rule can name an object with slashes as it is.
-  return path_contains.empty() || request.target.contains(path_contains) ||
-         percent_decode(request.target, /*plus_is_space=*/false).contains(path_contains);
+  const auto contains = [](std::string_view text, std::string_view part) {
+    return text.contains(part) || percent_decode(text, /*plus_is_space=*/false).contains(part);
+  };
+  const std::string_view target = request.target;
+  return contains(target.substr(0, target.find('?')), path_contains) &&
+         contains(target, target_contains);
 }
 
 bool Faults::Rule::fires() {

@@ -56,7 +56,7 @@ class Faults {
 
  private:
   struct Rule {
-    std::string method, path_contains, header_name, header_contains;
+    std::string method, path_contains, target_contains, header_name, header_contains;
     std::set<std::string, std::less<>> kinds;
     std::optional<bool> has_range;
     std::optional<uint32_t> node;

@@ -83,8 +83,8 @@ def write_in_parts(store: headrace.Store, name: str) -> None:
     [
         ({"kind": "append", "node": 0}, {"status": 503}),
         ({"kind": "append", "node": 0}, {"reset": True}),
-        ({"path_contains": "append_type=flush", "node": 0}, {"status": 503}),
-        ({"path_contains": "append_type=flush", "node": "target"}, {"lost_answer": True}),
+        ({"target_contains": "append_type=flush", "node": 0}, {"status": 503}),
+        ({"target_contains": "append_type=flush", "node": "target"}, {"lost_answer": True}),
     ],
 )
 def test_what_surely_was_not_applied_or_does_no_harm_is_sent_again(

@@ -22,7 +22,7 @@ CALLS = {
 SCRIPT = """
     from in_child import *
     import threading
-    control("faults", {"rules": [{"match": {"path_contains": "stalls"}, "action": "stall_head"}]})
+    control("faults", {"rules": [{"match": {"target_contains": "stalls"}, "action": "stall_head"}]})
     store = open_store()
     use(store)
     times = []
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, call: str)
     # A write is a request to the bucket: its name is in the body.
     script = SCRIPT.replace("CALL", CALLS[call])
     if call == "write":
-        script = script.replace('{"path_contains": "stalls"}', '{"kind": "upload"}')
+        script = script.replace('{"target_contains": "stalls"}', '{"kind": "upload"}')
     run_child(script, server.url)
 
 

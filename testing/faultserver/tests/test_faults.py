@@ -367,6 +367,17 @@ def test_matchers(server: FaultServer, client: RawClient) -> None:
     assert client.call("GET", TARGET).status == 200
 
 
+def test_a_part_of_a_path_is_not_looked_for_in_the_query(
+    server: FaultServer, client: RawClient
+) -> None:
+    """A generation contains every short number sooner or later."""
+    server.put("b", "o", b"x")
+    server.faults([{"match": {"path_contains": "0009"}, "action": {"status": 500}}])
+    assert client.call("GET", media("b", "o") + "&prefix=0009").status == 200
+    server.faults([{"match": {"target_contains": "prefix=0009"}, "action": {"status": 500}}])
+    assert client.call("GET", media("b", "o") + "&prefix=0009").status == 500
+
+
 def test_a_wrong_rule_is_refused_with_a_sentence(server: FaultServer) -> None:
     with pytest.raises(ValueError, match="no such action: explode"):
         server.faults([{"action": "explode"}])

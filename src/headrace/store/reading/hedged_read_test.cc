@@ -84,7 +84,7 @@ TEST_F(HedgedReadTest, ARequestThatIsNeverAnsweredIsAnsweredByAnother) {
   const ObjectInfo usual = server_.put("usual", some_bytes(100'000, 2));
   learn(usual);
   const ObjectInfo info = server_.put("o", bytes);
-  server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
   std::string into(bytes.size(), '?');
   ReadTarget target = listed(info);
   target.into = std::as_writable_bytes(std::span(into));
@@ -106,7 +106,8 @@ TEST_F(HedgedReadTest, AnAnswerThatComesTooLateIsReadToItsEndAndItsConnectionSer
   // On a busy machine the hedge may be as late as the first, or not be paid for: once it wins.
   bool won = false;
   for (int round = 0; round < 10 && !won; ++round) {
-    server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":{"delay_ms":2000}}])");
+    server_.faults(
+        R"([{"match":{"target_contains":"/o/o?"},"count":1,"action":{"delay_ms":2000}}])");
     const EngineMetrics before = engine_.metrics();
     EXPECT_THAT(read(*store_, listed(info)), Gives(some_bytes(kSize)));
     const EngineMetrics read = engine_.metrics();
@@ -133,7 +134,7 @@ TEST_F(HedgedReadTest, ALargeAnswerThatComesTooLateIsCut) {
   const ObjectInfo usual = server_.put("usual", some_bytes(2'000'000, 2));
   learn(usual, 200);
   const ObjectInfo info = server_.put("o", some_bytes(2'000'000));
-  server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
   EXPECT_THAT(read_while_learning(info, usual), Gives(some_bytes(2'000'000)));
   EXPECT_GE(engine_.metrics().hedges_cut_total, 1u);
   EXPECT_LE(engine_.metrics().hedges_cut_total, engine_.metrics().hedges_total);
@@ -143,7 +144,7 @@ TEST_F(HedgedReadTest, BothRequestsAskForTheSameGeneration) {
   const ObjectInfo usual = server_.put("usual", some_bytes(1000));
   learn(usual);
   const ObjectInfo info = server_.put("o", some_bytes(1000));
-  server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
   EXPECT_THAT(read_while_learning(info, usual), Gives(some_bytes(1000)));
   const std::vector<FaultServer::Entry> sent = requests_of("o");
   ASSERT_GE(sent.size(), 2u);
@@ -166,7 +167,7 @@ TEST_F(HedgedReadTest, TheRestOfABodyThatIsFarSlowerThanOthersComesOverAnotherCo
   for (int round = 0; round < 10 && !was_replaced; ++round) {
     const std::string name = cat("o", round);
     const ObjectInfo info = server_.put(name, bytes);
-    server_.faults(cat(R"([{"match":{"path_contains":"/o/)", name,
+    server_.faults(cat(R"([{"match":{"target_contains":"/o/)", name,
                        R"(?"},"count":1,"action":{"stall_after_bytes":1000000}}])"));
     std::string into(kSize, '?');
     ReadTarget target = listed(info);
@@ -262,7 +263,7 @@ TEST_F(HedgedReadTest, ACancelledReadWithAHedgeReturnsItsMemory) {
   const ObjectInfo usual = server_.put("usual", some_bytes(1000));
   learn(usual);
   const ObjectInfo info = server_.put("o", some_bytes(1000));
-  server_.faults(R"([{"match":{"path_contains":"/o/o?"},"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/o?"},"action":"stall_head"}])");
   const std::vector<ReadTarget> targets{listed(info)};
   const std::shared_ptr<ReadBatch> batch = batch_of(targets);
   store_->read(batch);
@@ -278,7 +279,7 @@ TEST_F(HedgedReadTest, AnEngineThatStopsAmidAHedgeEndsAtOnce) {
   const ObjectInfo usual = server_.put("usual", some_bytes(1000));
   learn(usual);
   const ObjectInfo info = server_.put("o", some_bytes(1000));
-  server_.faults(R"([{"match":{"path_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/o?"},"count":1,"action":"stall_head"}])");
   EXPECT_THAT(read_while_learning(info, usual), Gives(some_bytes(1000)));
   engine_.stop();  // while the first answer is still waited for, so that it can be dropped
   EXPECT_EQ(engine_.metrics().connections_open, 0u);

@@ -115,7 +115,7 @@ TEST_F(MemoryTest, AnObjectAboveTheBudgetIsAnErrorAtOnce) {
 
 TEST_F(MemoryTest, WhatCanOnlyFailFailsAtOnceWhileOthersAreInFlight) {
   const ObjectInfo whole = server_.put("whole", some_bytes(kBudgetBytes));
-  server_.faults(R"([{"match":{"path_contains":"/o/whole?"},"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/whole?"},"action":"stall_head"}])");
   const std::shared_ptr<ReadBatch> stalled = start(1, listed(whole));
   server_.wait_for("/by_kind/media", 1);
   ReadTarget beyond = listed(object_);
@@ -134,7 +134,7 @@ TEST_F(MemoryTest, WhatCanOnlyFailFailsAtOnceWhileOthersAreInFlight) {
 TEST_F(MemoryTest, ARangeOfAnUnlistedObjectMayEndFarBeyondItWhileOthersAreInFlight) {
   EXPECT_THAT(read(*store_, named("a")), Gives(bytes_));
   const ObjectInfo half = server_.put("half", some_bytes(kBudgetBytes / 2));
-  server_.faults(R"([{"match":{"path_contains":"/o/half?"},"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/half?"},"action":"stall_head"}])");
   const std::shared_ptr<ReadBatch> stalled = start(1, listed(half));
   server_.wait_for("/by_kind/media", 2);
   ReadTarget target = named("a");
@@ -149,7 +149,7 @@ TEST_F(MemoryTest, AReadThatNeedsMostOfTheBudgetIsNotOvertakenForEver) {
   const std::string large_bytes = some_bytes(kBudgetBytes / 4 * 3);
   const ObjectInfo large = server_.put("large", large_bytes);
   const ObjectInfo half = server_.put("half", some_bytes(kBudgetBytes / 2));
-  server_.faults(R"([{"match":{"path_contains":"/o/half?"},"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/half?"},"action":"stall_head"}])");
   const std::shared_ptr<ReadBatch> stalled = start(1, listed(half));
   server_.wait_for("/by_kind/media", 1);
   const std::shared_ptr<ReadBatch> waiting = start(1, listed(large));
@@ -254,7 +254,7 @@ TEST_F(MemoryTest, ALaterBatchDoesNotTakeTheRoomThatAnEarlierOneOnAnotherThreadN
   ReadTarget elsewhere = listed(object_);
   elsewhere.into = std::as_writable_bytes(std::span(memory));
   elsewhere.has_into = true;
-  server_.faults(R"([{"match":{"path_contains":"/o/a?"},"count":1,"action":"stall_head"}])");
+  server_.faults(R"([{"match":{"target_contains":"/o/a?"},"count":1,"action":"stall_head"}])");
   const std::shared_ptr<ReadBatch> stalled = start_in(1, elsewhere);
   server_.wait_for("/by_kind/media", 3);
   const std::shared_ptr<ReadBatch> first = start_in(2, quarter);
