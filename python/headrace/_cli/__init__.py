@@ -6,7 +6,8 @@ wildcards what its wildcards match
 listing   `ls`
 telling   `stat`, `du`, `index`
 reading   `cat`
-copying   `cp`: what goes where, and small objects
+copying   `cp` and `mv`: what goes where, and small objects
+syncing   `sync`
 large     large objects: ranges into files, parts to buckets
 part_file a large file until it is whole, also over an interruption
 removing  `rm`

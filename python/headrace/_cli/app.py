@@ -125,6 +125,15 @@ _Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line; er
 _Recursive = Annotated[
     bool, typer.Option("--recursive", "-r", "-R", help="Everything below, not one level.")
 ]
+_NoClobber = Annotated[
+    bool, typer.Option("--no-clobber", "-n", help="Skip what is there already, whatever it is.")
+]
+_Parallel = Annotated[
+    int, typer.Option(min=1, max=1024, metavar="N", help="Objects written at a time.")
+]
+_Summary = Annotated[
+    bool, typer.Option("--json", help="The summary as JSON on stdout; errors, too.")
+]
 _URLS = "gs://bucket/name, s3://bucket/name, file:///path or a path; wildcards: * ? [] **"
 
 
@@ -182,15 +191,9 @@ def cp(
         ),
     ],
     recursive: _Recursive = False,
-    no_clobber: Annotated[
-        bool, typer.Option("--no-clobber", "-n", help="Skip what is there already, whatever it is.")
-    ] = False,
-    parallel: Annotated[
-        int, typer.Option(min=1, max=1024, metavar="N", help="Objects written at a time.")
-    ] = 64,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The summary as JSON on stdout; errors, too.")
-    ] = False,
+    no_clobber: _NoClobber = False,
+    parallel: _Parallel = 64,
+    json_: _Summary = False,
 ) -> None:
     """Copy objects between any two stores, verified.
 
@@ -220,6 +223,75 @@ def cp(
             report,
             recursive=recursive,
             no_clobber=no_clobber,
+            parallel=parallel,
+        )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def mv(
+    context: typer.Context,
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=_URLS)],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="The new name; ends with '/': a folder.")
+    ],
+    recursive: _Recursive = False,
+    no_clobber: _NoClobber = False,
+    parallel: _Parallel = 64,
+    json_: _Summary = False,
+) -> None:
+    """Move objects: copy each, verified, then delete its source.
+
+    What could not be copied stays. Run again, it goes on where it was interrupted.
+    """
+    from headrace._cli.copying import cp
+
+    def work(connection: Connection, report: Report) -> None:
+        cp(
+            _parsed(sources, connection),
+            Location.parse(destination, connection),
+            connection,
+            report,
+            recursive=recursive,
+            no_clobber=no_clobber,
+            parallel=parallel,
+            moves=True,
+        )
+
+    _run(context, work, as_json=json_)
+
+
+@app.command()
+@_shared_options
+def sync(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder.")],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="A folder.")],
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Then delete what lies below DESTINATION only.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would be done; do nothing.")
+    ] = False,
+    parallel: _Parallel = 64,
+    json_: _Json = False,
+) -> None:
+    """Copy what lies below SOURCE, and is not equal below DESTINATION.
+
+    With --delete the two are equal then. Nothing is deleted if SOURCE is empty or something failed.
+    """
+    from headrace._cli.syncing import sync
+
+    def work(connection: Connection, report: Report) -> None:
+        sync(
+            Location.parse(source, connection),
+            Location.parse(destination, connection),
+            connection,
+            report,
+            delete=delete,
+            dry_run=dry_run,
             parallel=parallel,
         )
 

@@ -1,4 +1,4 @@
-"""`headrace cp`: any store to any store."""
+"""`headrace cp` and `mv`: any store to any store."""
 
 from __future__ import annotations
 
@@ -41,15 +41,25 @@ from headrace._cli.listing import chunks
 from headrace._cli.location import Connection, Location, missing_bucket, not_found, url_of
 from headrace._cli.progress import Progress, progress
 from headrace._cli.reading import stat
-from headrace._cli.report import ExitCode, Report, Stopped, binary_size, counted, exit_code_of
+from headrace._cli.removing import remove_empty
+from headrace._cli.report import (
+    ExitCode,
+    Report,
+    Stopped,
+    binary_size,
+    counted,
+    exit_code_of,
+    shown,
+)
 from headrace._cli.wildcards import expanded, is_pattern
 from headrace._cli.workers import Workers
+from headrace._errors import add_note
 from headrace._location import is_local
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Copied", "copy_stdin", "cp"]
+__all__ = ["Copied", "Copy", "copy_stdin", "cp", "refuse_inside", "tree"]
 
 _BATCH_COUNT = 64
 _BATCH_BYTES = 32 * MiB
@@ -62,7 +72,7 @@ _TYPES = mimetypes.MimeTypes(filenames=())
 
 @dataclass(frozen=True, kw_only=True)
 class Copied:
-    """What became of the objects of one `cp`."""
+    """What became of the objects of one `cp`, `mv` or `sync`."""
 
     copied: int = 0
     copied_bytes: int = 0
@@ -73,7 +83,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class _Item:
+class Item:
     """One object to copy."""
 
     source: Store
@@ -86,7 +96,7 @@ class _Item:
     """Whether an equal object at the destination is left alone; in a bucket, `there` tells."""
 
 
-class _There:
+class There:
     """What lies at a destination in a bucket, asked for in the order of the names."""
 
     # So many names that are passed over cost more than a new listing that begins behind them.
@@ -133,6 +143,7 @@ def cp(
     recursive: bool,
     no_clobber: bool,
     parallel: int,
+    moves: bool = False,
 ) -> None:
     """Copy `sources` to `destination`, tell what failed, and go on with the others.
 
@@ -140,14 +151,19 @@ def cp(
         recursive: copy what lies below the sources.
         no_clobber: leave alone what is there already.
         parallel: how many objects are written at a time.
+        moves: delete each source once it is at its destination.
     """
     goes_inside = destination.is_folder or destination.is_directory
     if not goes_inside and (len(sources) > 1 or is_pattern(sources[0])):
         raise InvalidArgumentError(
             f"{destination.url}: several sources need a folder as destination: end it with '/'"
         )
-    copy = _Copy(connection, report, progress(report), no_clobber=no_clobber)
+    copy = Copy(connection, report, progress(report), no_clobber=no_clobber, moves=moves)
     copy.run(_items(sources, destination, goes_inside, recursive, copy), parallel)
+    if moves and recursive:
+        for source in sources:
+            if source.is_directory:
+                remove_empty(f"/{source.name}", keeps_root=source.is_folder)
 
 
 def copy_stdin(
@@ -160,7 +176,7 @@ def copy_stdin(
         )
     if sys.stdin is None:  # whoever started us has closed it
         raise InvalidArgumentError("'-' as SOURCE: stdin is closed")
-    copy = _Copy(connection, report, Progress(), no_clobber=no_clobber)
+    copy = Copy(connection, report, Progress(), no_clobber=no_clobber)
     copy.write_stdin(destination)
 
 
@@ -172,8 +188,8 @@ def _items(
     destination: Location,
     goes_inside: bool,
     recursive: bool,
-    copy: _Copy,
-) -> Iterator[_Item]:
+    copy: Copy,
+) -> Iterator[Item]:
     taken: set[str] = set()
     # Of several trees that become one: whatever is found twice is copied once, and told.
     names: set[str] | None = set() if recursive and len(sources) > 1 else None
@@ -188,8 +204,8 @@ def _items(
                 )
             taken.add(root)
             if recursive:
-                _refuse_own_inside(source, destination.store, root)
-                for item in _tree(source, destination, root, copy):
+                refuse_inside(source, dataclasses.replace(destination, name=root))
+                for item in tree(source, destination, root, copy):
                     if names is not None and item.name in names:
                         copy.failed(
                             InvalidArgumentError(
@@ -202,12 +218,12 @@ def _items(
                         names.add(item.name)
                     yield item
             else:
-                yield _Item(source.store, stat(source), destination.store, root)
+                yield Item(source.store, stat(source), destination.store, root)
         except (HeadraceError, OSError) as error:
             copy.failed(missing_bucket(error, source.store) or error)
 
 
-def _each(sources: Sequence[Location], recursive: bool, copy: _Copy) -> Iterator[Location]:
+def _each(sources: Sequence[Location], recursive: bool, copy: Copy) -> Iterator[Location]:
     """Yield the sources, and what patterns among them match; of prefixes only if `recursive`."""
     for source in sources:
         if not source.is_pattern:
@@ -222,7 +238,7 @@ def _each(sources: Sequence[Location], recursive: bool, copy: _Copy) -> Iterator
             copy.failed(missing_bucket(error, source.store) or error)
 
 
-def _tree(source: Location, destination: Location, root: str, copy: _Copy) -> Iterator[_Item]:
+def tree(source: Location, destination: Location, root: str, copy: Copy) -> Iterator[Item]:
     """Yield the object `source` and all below it, to the same places at and below `root`."""
     is_empty = True
     keeps = not (source.is_file and destination.is_file)  # files have no sums to compare
@@ -233,9 +249,9 @@ def _tree(source: Location, destination: Location, root: str, copy: _Copy) -> It
             there = None
             if keeps and not destination.is_file:
                 there = destination.store.stat(root, missing_ok=True)
-            yield _Item(source.store, info, destination.store, root, there, keeps)
+            yield Item(source.store, info, destination.store, root, there, keeps)
     below = f"{root}/" if root and not root.endswith("/") else root
-    at_place = _There(destination.store, below) if keeps and not destination.is_file else None
+    at_place = There(destination.store, below) if keeps and not destination.is_file else None
     for chunk in chunks(source.store, source.below):
         is_empty = is_empty and not chunk
         for info in chunk:
@@ -250,50 +266,72 @@ def _tree(source: Location, destination: Location, root: str, copy: _Copy) -> It
                     there = at_place.find(name)
                 except NotFoundError as error:
                     raise missing_bucket(error, destination.store) or error from None
-            yield _Item(source.store, info, destination.store, name, there, keeps)
+            yield Item(source.store, info, destination.store, name, there, keeps)
     if is_empty and source.name and not source.is_directory:
         raise not_found(source, "no object, and nothing below it")
 
 
-def _refuse_own_inside(source: Location, destination: Store, root: str) -> None:
-    """Without this, a copy would find what it has written, and copy that."""
-    if source.store is not destination:
+def refuse_inside(source: Location, destination: Location) -> None:
+    """Refuse a destination at or below the source: a copy would find what it has written.
+
+    Raises:
+        InvalidArgumentError: it lies there.
+    """
+    if source.store is not destination.store:
         return
-    above, below = source.below, root
+    above, below = source.below, destination.name
     if source.is_file:
         above = os.path.realpath(f"/{above}")
         below = os.path.realpath(f"/{below}")
         above = above if above.endswith("/") else f"{above}/"
     if f"{below}/".startswith(above):
         raise InvalidArgumentError(
-            f"{source.url}: cannot be copied into itself ({url_of(destination, root)})"
+            f"{source.url}: cannot be copied into itself ({destination.url})"
         )
 
 
 # ---- copying
 
 
-class _Copy:
-    """One `cp` in progress."""
+class Copy:
+    """One `cp`, `mv` or `sync` in progress.
+
+    Args:
+        no_clobber: leave alone what is there already.
+        moves: delete each source once it, or an equal object, is at its destination.
+        dry_run: say what would be copied, and copy nothing.
+    """
 
     def __init__(
-        self, connection: Connection, report: Report, shown_progress: Progress, *, no_clobber: bool
+        self,
+        connection: Connection,
+        report: Report,
+        shown_progress: Progress,
+        *,
+        no_clobber: bool = False,
+        moves: bool = False,
+        dry_run: bool = False,
     ) -> None:
         self._connection = connection
         self._report = report
         self._progress = shown_progress
         self._if_generation = "absent" if no_clobber else None
+        self._moves, self._dry_run = moves, dry_run
         self._lock = threading.Lock()
         self._copied = Copied()
         self._begin_s = time.monotonic()
         self._large = threading.BoundedSemaphore(_LARGE_AT_A_TIME)
         self._given_up = False  # whatever is still to be copied would fail in the same way
 
-    def run(self, items: Iterator[_Item], parallel: int) -> None:
+    def run(self, items: Iterator[Item], parallel: int) -> None:
         """Copy `items`, and tell how many there were, also when it ends early."""
         try:
             with Workers(parallel, _HELD_BYTES, self._report) as workers:
                 found = self._found(items)
+                if self._dry_run:
+                    for item in found:
+                        workers.submit(partial(self._settle, item, self._say_would))
+                    found = iter(())
                 for (source, destination), group in groupby(
                     found, key=lambda item: (item.source, item.destination)
                 ):
@@ -337,7 +375,7 @@ class _Copy:
         finally:
             self._tell()
 
-    def _found(self, items: Iterator[_Item]) -> Iterator[_Item]:
+    def _found(self, items: Iterator[Item]) -> Iterator[Item]:
         for item in items:
             self._report.check()
             if self._given_up:
@@ -345,9 +383,9 @@ class _Copy:
             self._progress.found(item.info.size_bytes)
             yield item
 
-    def _batches(self, items: Iterable[_Item], workers: Workers) -> Iterator[list[_Item]]:
+    def _batches(self, items: Iterable[Item], workers: Workers) -> Iterator[list[Item]]:
         """Yield what is small enough to be held in memory; send what is not on its way."""
-        batch: list[_Item] = []
+        batch: list[Item] = []
         batch_bytes = 0
         for item in items:
             if item.info.size_bytes > LARGE_BYTES:
@@ -361,7 +399,7 @@ class _Copy:
         if batch:
             yield self._wanted(batch, workers)
 
-    def _wanted(self, batch: list[_Item], workers: Workers) -> list[_Item]:
+    def _wanted(self, batch: list[Item], workers: Workers) -> list[Item]:
         """Leave out what need not be read: it may not replace what is there, or equals it."""
         asked = [
             (item, workers.submit(partial(self._can_stay, item)) if self._asks(item) else None)
@@ -370,14 +408,14 @@ class _Copy:
         wanted = []
         for item, answer in asked:
             if answer is not None and answer.result():
-                self._skipped(item)
+                workers.submit(partial(self._settle, item, _stays))
             else:
                 wanted.append(item)
         return wanted
 
-    def _transfer(self, source: Store, batches: Iterator[list[_Item]], workers: Workers) -> None:
+    def _transfer(self, source: Store, batches: Iterator[list[Item]], workers: Workers) -> None:
         """Read batch after batch, and hand each object to a thread that writes it."""
-        under_way: deque[list[_Item]] = deque()
+        under_way: deque[list[Item]] = deque()
 
         def infos() -> Iterator[list[ObjectInfo]]:
             for batch in batches:
@@ -397,25 +435,61 @@ class _Copy:
 
     # ---- one object, on a thread of the workers
 
-    def _settle(self, item: _Item, work: Callable[[_Item], ObjectInfo | None]) -> None:
+    def _settle(self, item: Item, work: Callable[[Item], ObjectInfo | None]) -> None:
         """Do the work for one object, and count how it ended."""
         if self._given_up:
             return
         try:
-            written = work(item)
-            if written is not None:
-                _verify(item, written)
-        except _ThereAlreadyError:
-            self._skipped(item)
+            try:
+                written = work(item)
+                if written is not None:
+                    _verify(item, written)
+                how = {"copied": 1, "copied_bytes": item.info.size_bytes}
+            except _ThereAlreadyError:
+                how = {"skipped": 1}
+            if self._moves and self._leaves_source(item, was_copied="copied" in how):
+                self._remove_source(item)
         except Stopped:
             raise
         except Exception as error:  # nobody else would tell of it
             self._failed(item, error)
         else:
-            self.count(copied=1, copied_bytes=item.info.size_bytes)
+            self.count(**how)
             self._progress.done(item.info.size_bytes)
 
-    def _write(self, item: _Item, data: Buffer) -> ObjectInfo:
+    def _leaves_source(self, item: Item, *, was_copied: bool) -> bool:
+        if was_copied:
+            return item.source is not item.destination  # else it was renamed
+        return self._if_generation is None  # with --no-clobber, what is there may be anything
+
+    def _remove_source(self, item: Item) -> None:
+        if is_local(item.source.url) and _is_behind_link(f"/{item.info.name}"):
+            self._report.note(
+                f"{url_of(item.source, item.info.name)} lies behind a symbolic link to a folder: "
+                "it was copied, and stays"
+            )
+            return
+        try:
+            # Not what somebody has written there since.
+            item.source.delete(
+                item.info.name, if_generation=item.info.generation or None, missing_ok=True
+            )
+        except HeadraceError as error:
+            add_note(
+                error, f"{url_of(item.destination, item.name)} is whole: now both objects are there"
+            )
+            raise
+
+    def _say_would(self, item: Item) -> None:
+        if self._asks(item) and self._can_stay(item):
+            raise _ThereAlreadyError
+        source, there = url_of(item.source, item.info.name), url_of(item.destination, item.name)
+        facts = {"type": "would_copy", "url": source, "destination": there}
+        line = f"would copy {shown(source)} to {shown(there)}"
+        with self._lock:
+            print(json.dumps(facts) if self._report.as_json else line)
+
+    def _write(self, item: Item, data: Buffer) -> ObjectInfo:
         # Files have no type.
         info = item.info if is_local(item.destination.url) else with_facts(item.source, item.info)
         try:
@@ -431,7 +505,7 @@ class _Copy:
                 raise
             raise _ThereAlreadyError from error
 
-    def _copy(self, item: _Item) -> ObjectInfo:
+    def _copy(self, item: Item) -> ObjectInfo:
         """Let the store copy within itself."""
         if item.info.name == item.name:
             raise InvalidArgumentError(
@@ -439,37 +513,38 @@ class _Copy:
             )
         if self._can_stay(item):
             raise _ThereAlreadyError
+        within = item.destination.rename if self._moves else item.destination.copy
         try:
-            return item.destination.copy(item.info, item.name, if_generation=self._if_generation)
+            return within(item.info, item.name, if_generation=self._if_generation)
         except PreconditionFailedError as error:
             # It may also be the source that is no longer what was listed.
             if self._is_there(item):
                 raise _ThereAlreadyError from error
             raise
 
-    def _settle_large(self, item: _Item) -> None:
+    def _settle_large(self, item: Item) -> None:
         """Copy an object that memory is too small for, and count how it ended."""
         shown_bytes = 0
 
-        def shown(size_bytes: int) -> None:
+        def arrived(size_bytes: int) -> None:
             nonlocal shown_bytes
             with self._lock:
                 shown_bytes += size_bytes
             self._progress.arrived(size_bytes)
 
-        def work(item: _Item) -> ObjectInfo | None:
+        def work(item: Item) -> ObjectInfo | None:
             with self._large:
                 self._report.check()
                 if self._given_up or self._can_stay(item):
                     raise _ThereAlreadyError
                 try:
-                    return self._large_copy(item, shown)
+                    return self._large_copy(item, arrived)
                 finally:
                     self._progress.arrived(-shown_bytes)  # it is counted as a whole
 
         self._settle(item, work)
 
-    def _large_copy(self, item: _Item, shown: Callable[[int], object]) -> ObjectInfo | None:
+    def _large_copy(self, item: Item, arrived: Callable[[int], object]) -> ObjectInfo | None:
         check = self._report.check
         info = with_facts(item.source, item.info)
         if is_local(item.destination.url):
@@ -480,7 +555,7 @@ class _Copy:
                     info,
                     f"/{item.name}",
                     may_replace=self._if_generation is None,
-                    on_bytes=shown,
+                    on_bytes=arrived,
                     check=check,
                 )
             except FileExistsError as error:
@@ -489,7 +564,7 @@ class _Copy:
         store = self._connection.patient_store(item.destination.url)
         try:
             return send(
-                pieces_of(item.source, info, shown),
+                pieces_of(item.source, info, arrived),
                 store,
                 item.name,
                 info,
@@ -504,9 +579,14 @@ class _Copy:
                 raise _ThereAlreadyError from error
             raise
 
+    @property
+    def failed_count(self) -> int:
+        """Of objects, and of sources."""
+        return self._copied.failed
+
     # ---- what is at the destination
 
-    def _asks(self, item: _Item) -> bool:
+    def _asks(self, item: Item) -> bool:
         """Whether `_can_stay` would have to ask, or to look."""
         return (
             self._if_generation is not None
@@ -514,13 +594,13 @@ class _Copy:
             or (item.skips_equal and is_local(item.destination.url))
         )
 
-    def _can_stay(self, item: _Item) -> bool:
+    def _can_stay(self, item: Item) -> bool:
         """Whether what is at the destination is to be left alone."""
         if self._if_generation is not None:
             return self._is_there(item)
         return item.skips_equal and _is_equal(item)
 
-    def _is_there(self, item: _Item) -> bool:
+    def _is_there(self, item: Item) -> bool:
         """Whether the object may not be written because there is one."""
         if self._if_generation is None:
             return False
@@ -533,11 +613,7 @@ class _Copy:
 
     # ---- counting
 
-    def _skipped(self, item: _Item) -> None:
-        self.count(skipped=1)
-        self._progress.done(item.info.size_bytes)
-
-    def _failed(self, item: _Item, error: Exception) -> None:
+    def _failed(self, item: Item, error: Exception) -> None:
         self._progress.done(item.info.size_bytes)
         if self._given_up:
             return
@@ -568,12 +644,18 @@ class _Copy:
         duration_s = time.monotonic() - self._begin_s
         copied = dataclasses.replace(self._copied, duration_s=round(duration_s, 6))
         self._progress.close()
+        if self._dry_run:
+            self._report.note(
+                f"would copy {counted(copied.copied, 'object')}, "
+                f"{binary_size(copied.copied_bytes)}; {copied.skipped} are there already"
+            )
+            return
         if self._report.as_json:
             print(json.dumps(dataclasses.asdict(copied)), flush=True)
             return
         rate = binary_size(copied.copied_bytes / max(duration_s, 1e-9))
         self._report.note(
-            f"copied {counted(copied.copied, 'object')}, {binary_size(copied.copied_bytes)} "
+            f"{'moved' if self._moves else 'copied'} {counted(copied.copied, 'object')}, {binary_size(copied.copied_bytes)} "
             f"in {duration_s:.1f} s ({rate}/s)"
             + (f"; {copied.skipped} skipped" if copied.skipped else "")
             + (f"; {copied.failed} failed" if copied.failed else "")
@@ -584,11 +666,21 @@ class _ThereAlreadyError(Exception):
     """There is an object of this name: an equal one, or with --no-clobber any."""
 
 
+def _stays(item: Item) -> None:
+    raise _ThereAlreadyError
+
+
+def _is_behind_link(path: str) -> bool:
+    """Whether a folder above the file is another one than its name says."""
+    folder = os.path.dirname(path)
+    return os.path.realpath(folder) != folder
+
+
 def _type_of(name: str, info: ObjectInfo) -> str | None:
     return info.content_type or _TYPES.guess_type(f"/{name}")[0]
 
 
-def _is_equal(item: _Item) -> bool:
+def _is_equal(item: Item) -> bool:
     """Return whether what is at the destination has the size and the sum of what is copied."""
     try:
         if is_local(item.destination.url):
@@ -608,7 +700,7 @@ def _is_equal(item: _Item) -> bool:
         return False  # copying it tells what is wrong
 
 
-def _verify(item: _Item, written: ObjectInfo) -> None:
+def _verify(item: Item, written: ObjectInfo) -> None:
     """Compare what was written with what was listed, where both stores keep sums of one kind."""
     read_sum, written_sum = item.info.checksum or ("", b""), written.checksum or ("", b"")
     differ = read_sum[0] == written_sum[0] and read_sum != written_sum

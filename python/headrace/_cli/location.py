@@ -141,6 +141,11 @@ class Location:
         return replace(self, name=self.name.rstrip("/"))
 
     @property
+    def as_folder(self) -> Location:
+        """What lies below it, and nothing else."""
+        return replace(self, name=self.below)
+
+    @property
     def last_name(self) -> str:
         """The last component: ``c`` of ``a/b/c``; ``""`` of a folder."""
         return self.name.rpartition("/")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ from headrace._cli.report import Report, Stopped, binary_size, counted, shown
 from headrace._cli.wildcards import expanded
 from headrace._cli.workers import Workers
 
-__all__ = ["rm"]
+__all__ = ["Group", "Removal", "remove_empty", "rm"]
 
 _AT_A_TIME = 64
 
@@ -36,7 +37,7 @@ def rm(
         force: do not ask, and what is not there is fine.
         dry_run: say what would be deleted, and delete nothing.
     """
-    removal = _Removal(report, recursive=recursive, force=force, dry_run=dry_run)
+    removal = Removal(report, recursive=recursive, force=force, dry_run=dry_run)
     groups = list(removal.found(locations))
     asks = recursive or any(location.is_pattern for location in locations)
     if asks and groups and not force and not dry_run and sys.stdin.isatty():
@@ -54,7 +55,7 @@ def rm(
     removal.run(groups)
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
     """What is to be deleted at one place; of files, their paths."""
 
     location: Location
@@ -75,7 +76,7 @@ class _Group(NamedTuple):
             yield from self.names
 
 
-class _Removal:
+class Removal:
     """One `rm` in progress."""
 
     def __init__(self, report: Report, *, recursive: bool, force: bool, dry_run: bool) -> None:
@@ -86,7 +87,7 @@ class _Removal:
         self._directories: list[str] = []
         self._broken: BrokenPipeError | None = None  # nobody reads what we print
 
-    def found(self, locations: Iterable[Location]) -> Iterator[_Group]:
+    def found(self, locations: Iterable[Location]) -> Iterator[Group]:
         """Yield what is to be deleted, and tell of what is not there."""
         for location in locations:
             try:
@@ -98,7 +99,7 @@ class _Removal:
                 if missing is not None or not (self._force and isinstance(error, NotFoundError)):
                     self._tell(missing or error)
 
-    def _objects(self, location: Location) -> Iterator[_Group]:
+    def _objects(self, location: Location) -> Iterator[Group]:
         store, name = location.store, location.name
         if not self._recursive:
             if location.is_folder:
@@ -109,28 +110,28 @@ class _Removal:
                 if below.objects or below.prefixes:
                     raise not_found(location, "is not an object; what lies below it is for rm -r")
                 raise not_found(location, "no such object")
-            yield _Group(location, [(name, info.size_bytes)])
+            yield Group(location, [(name, info.size_bytes)])
             return
         is_empty = True
         if not location.is_folder:
             info = location.info or store.stat(name, missing_ok=True)
             if info is not None:
                 is_empty = False
-                yield _Group(location, [(name, info.size_bytes)])
+                yield Group(location, [(name, info.size_bytes)])
         # About 25 bytes a name: it may be millions.
         index = store.index(location.below)
         if len(index):
-            yield _Group(location, index)
+            yield Group(location, index)
         elif is_empty and name:
             raise not_found(location, "no object, and nothing below it")
 
-    def _files(self, location: Location) -> Iterator[_Group]:
+    def _files(self, location: Location) -> Iterator[Group]:
         """Yield files; directories that will be empty then are remembered."""
         path = f"/{location.name.rstrip('/')}"
         if not os.path.lexists(path):
             raise not_found(location, "no such file")
         if not os.path.isdir(path) or os.path.islink(path.rstrip("/")):
-            yield _Group(location, [(path, os.lstat(path).st_size)])
+            yield Group(location, [(path, os.lstat(path).st_size)])
             return
         if not self._recursive:
             raise not_found(location, "is a directory; what lies below it is for rm -r")
@@ -148,9 +149,9 @@ class _Removal:
             self._directories.append(directory)
             links = [d for d in directories if os.path.islink(os.path.join(directory, d))]
             paths = [os.path.join(directory, name) for name in [*files, *links]]
-            yield _Group(location, [(each, os.lstat(each).st_size) for each in paths])
+            yield Group(location, [(each, os.lstat(each).st_size) for each in paths])
 
-    def run(self, groups: Iterable[_Group]) -> None:
+    def run(self, groups: Iterable[Group]) -> None:
         """Delete, and tell how much that was, also when it ends early."""
         try:
             if self._dry_run:
@@ -224,6 +225,14 @@ class _Removal:
             f"{binary_size(self._deleted_bytes)}"
             + (f"; {self._failed} failed" if self._failed else "")
         )
+
+
+def remove_empty(directory: str, *, keeps_root: bool) -> None:
+    """Remove the directories at and below `directory` in which nothing is, but links not."""
+    for each, _, _ in os.walk(directory, topdown=False):
+        if not (keeps_root and os.path.samefile(each, directory)):
+            with contextlib.suppress(OSError):  # something is in it
+                os.rmdir(each)
 
 
 def _holds_the_current_directory(path: str) -> bool:
