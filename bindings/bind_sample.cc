@@ -80,6 +80,32 @@ nb::bytes to_bytes(const Sample& self) {
   return nb::bytes(self.bytes().data(), self.bytes().size());
 }
 
+// What Python raises for the bytes of a sample says which sample that is.
+template <typename Function>
+nb::object naming(nb::handle self, Function function) {
+  try {
+    return function();
+  } catch (nb::python_error& error) {
+    nb::module_::import_("headrace._errors")
+        .attr("add_note")(error.value(), nb::str("in {}").attr("format")(self.attr("url")));
+    throw;
+  }
+}
+
+nb::object to_text(nb::handle self, const std::string& encoding, const std::string& errors) {
+  return naming(self, [&] {
+    PyObject* text = PyUnicode_FromEncodedObject(self.ptr(), encoding.c_str(), errors.c_str());
+    if (text == nullptr) throw nb::python_error();
+    return nb::steal(text);
+  });
+}
+
+nb::object to_json(nb::handle self) {
+  return naming(self, [&] {
+    return nb::module_::import_("json").attr("loads")(to_bytes(*nb::inst_ptr<Sample>(self)));
+  });
+}
+
 nb::object to_numpy(nb::handle self) {
   return nb::module_::import_("numpy").attr("asarray")(
       nb::steal(PyMemoryView_FromObject(self.ptr())));
@@ -167,6 +193,22 @@ Examples:
            "Examples:\n"
            "    >>> len(sample.bytes())\n"
            "    52113\n")
+      .def("text", &to_text,
+           nb::sig("def text(self, encoding: str = 'utf-8', errors: str = 'strict') -> str"),
+           nb::arg("encoding") = "utf-8", nb::arg("errors") = "strict",
+           "The bytes as text, as ``bytes.decode`` gives it.\n\n"
+           "Raises:\n"
+           "    UnicodeDecodeError: they are none; a note says which sample that is.\n\n"
+           "Examples:\n"
+           "    >>> headrace.Sample(b'a cat').text()\n"
+           "    'a cat'\n")
+      .def("json", &to_json, nb::sig("def json(self) -> typing.Any"),
+           "What ``json.loads`` makes of the bytes.\n\n"
+           "Raises:\n"
+           "    ValueError: they are no JSON; a note says which sample that is.\n\n"
+           "Examples:\n"
+           "    >>> headrace.Sample(b'{\"label\": 3}').json()\n"
+           "    {'label': 3}\n")
       .def("numpy", &to_numpy,
            "A writable one-dimensional ``uint8`` array that shares the sample's memory.\n\n"
            "Raises:\n"

@@ -201,6 +201,30 @@ class Sample(Buffer):
             52113
         """
 
+    def text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """
+        The bytes as text, as ``bytes.decode`` gives it.
+
+        Raises:
+            UnicodeDecodeError: they are none; a note says which sample that is.
+
+        Examples:
+            >>> headrace.Sample(b'a cat').text()
+            'a cat'
+        """
+
+    def json(self) -> Any:
+        """
+        What ``json.loads`` makes of the bytes.
+
+        Raises:
+            ValueError: they are no JSON; a note says which sample that is.
+
+        Examples:
+            >>> headrace.Sample(b'{"label": 3}').json()
+            {'label': 3}
+        """
+
     def numpy(self) -> NDArray[uint8]:
         """
         A writable one-dimensional ``uint8`` array that shares the sample's memory.

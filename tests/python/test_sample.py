@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 
 import hypothesis
@@ -102,3 +103,30 @@ def test_one_kept_sample_pins_no_batch(store: headrace.Store) -> None:
     grown = headrace.metrics().memory_live_bytes - before
     assert len(kept) == size_bytes
     assert size_bytes <= grown < 2 * size_bytes
+
+
+@hypothesis.given(st.text(), st.sampled_from(["utf-8", "utf-16", "utf-32-be"]))
+def test_text_is_what_decode_gives(text: str, encoding: str) -> None:
+    data = text.encode(encoding, "surrogatepass")
+    sample = headrace.Sample(data)
+    assert sample.text(encoding, "surrogatepass") == data.decode(encoding, "surrogatepass")
+
+
+@hypothesis.given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
+def test_json_is_what_was_dumped(value: object) -> None:
+    assert headrace.Sample(json.dumps(value).encode()).json() == value
+
+
+def test_what_is_no_text_and_no_json_is_named() -> None:
+    sample = headrace.Sample(b"\xff{", url="gs://bucket/a.json")
+    with pytest.raises(UnicodeDecodeError) as of_text:
+        sample.text()
+    with pytest.raises(ValueError) as of_json:
+        sample.json()
+    assert of_text.value.__notes__ == of_json.value.__notes__ == ["in gs://bucket/a.json"]
+    assert sample.text(errors="replace") == "\ufffd{"
+    assert headrace.Sample(b"").text() == ""
+    with pytest.raises(json.JSONDecodeError):
+        headrace.Sample(b"").json()
+    with pytest.raises(LookupError, match="no-such"):
+        sample.text("no-such")

@@ -159,6 +159,7 @@ def test_a_state_is_only_for_the_same_mixture() -> None:
         ([3, 4], [1, math.inf], "weight 1 is inf"),
         ([3, 4.5], [1, 1], r"data\[1\] is 4.5"),
         (7, [1], "data is a int"),
+        ([[1, 2], [3]], [1, 1], r"has a list where a number .* one torch.utils.data.ConcatDataset"),
         ([1 << 62, 1 << 62], [1, 1], "2\\^63"),
         ([1] * 5000, [1] * 5000, "1 to 4096 sources"),
     ],

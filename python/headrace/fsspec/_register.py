@@ -23,6 +23,8 @@ _PLAIN = (_plain.AisFileSystem, _plain.GcsFileSystem, _plain.S3FileSystem)
 def register(*, override: bool = False) -> tuple[str, ...]:
     """Have headrace serve ``gs://``, ``gcs://``, ``s3://``, ``s3a://`` and ``ais://`` in fsspec.
 
+    The same with ``headrace+`` before it, and ``headrace+file://``, is ours at any rate.
+
     No import does that. File systems that somebody has made already stay what they are. Whoever
     registers last serves a scheme: call it again after another package has taken it.
 
@@ -32,7 +34,7 @@ def register(*, override: bool = False) -> tuple[str, ...]:
             fsspec would use (gcsfs, s3fs) is not installed.
 
     Returns:
-        The schemes of these that headrace serves now.
+        The schemes that headrace serves now, without those that begin with ``headrace+``.
 
     Raises:
         ImportError: from the import of this module, where fsspec is missing or too old.

@@ -118,6 +118,12 @@ def _sizes_of(data: Any) -> list[int]:
     if isinstance(data, ConcatDataset):
         sizes = [len(part) for part in data.datasets]  # type: ignore[arg-type]
     elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        odd = next((each for each in data if hasattr(each, "__getitem__")), None)
+        require(
+            odd is None,
+            f"data has a {type(odd).__name__} where a number of samples is wanted: give the "
+            "datasets as one torch.utils.data.ConcatDataset([...])",
+        )
         sizes = [count(f"data[{i}]", size, minimum=0) for i, size in enumerate(data)]
     else:
         raise InvalidArgumentError(
