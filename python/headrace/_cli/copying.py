@@ -654,8 +654,9 @@ class Copy:
             print(json.dumps(dataclasses.asdict(copied)), flush=True)
             return
         rate = binary_size(copied.copied_bytes / max(duration_s, 1e-9))
+        done = "moved" if self._moves else "copied"
         self._report.note(
-            f"{'moved' if self._moves else 'copied'} {counted(copied.copied, 'object')}, {binary_size(copied.copied_bytes)} "
+            f"{done} {counted(copied.copied, 'object')}, {binary_size(copied.copied_bytes)} "
             f"in {duration_s:.1f} s ({rate}/s)"
             + (f"; {copied.skipped} skipped" if copied.skipped else "")
             + (f"; {copied.failed} failed" if copied.failed else "")
@@ -666,7 +667,7 @@ class _ThereAlreadyError(Exception):
     """There is an object of this name: an equal one, or with --no-clobber any."""
 
 
-def _stays(item: Item) -> None:
+def _stays(_: Item) -> None:
     raise _ThereAlreadyError
 
 
