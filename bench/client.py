@@ -58,6 +58,7 @@ CLIENTS = {
     "files-loader": ("files", "loader"),
     "files-workers": ("files", "workers"),
     "overlap": ("overlap", "overlap"),
+    "verdict": ("verdicts", "verdict"),
     "device-steps": ("device", "steps"),
     "device-checkpoints": ("device", "checkpoints"),
     "ray-data": ("ray_data", "read"),

@@ -1,6 +1,6 @@
 """Servers and stores that tests share, and which stores a test runs on.
 
-A process of pytest has one fault server and one fake-gcs-server; three processes have three of each.
+Each process of pytest has a fault server and a fake-gcs-server of its own.
 Conformance tests (tests/conformance) run on every store. Others that take `store`, or the `place`
 of their folder, run on a folder and on gs://; those marked ``every_store`` on the stores of
 `OTHER_STORES`, too, but for those that the nearest mark names:

@@ -30,6 +30,7 @@ from bench.groups import (
     throttling,
     tokens,
     training,
+    verdicts,
 )
 from bench.harness import Bench
 
@@ -37,6 +38,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **engine.GROUPS,
     **cpu.GROUPS,
     **training.GROUPS,
+    **verdicts.GROUPS,
     **overlap.GROUPS,
     **device.GROUPS,
     **files.GROUPS,

@@ -47,6 +47,7 @@ from headrace._reader_io import ObjectReaderIO
 from headrace._shards import index_members
 from headrace._store import ListPage, Prefix, Store
 from headrace._trace import Trace, trace
+from headrace._verdict import Verdict
 from headrace._version import __version__ as __version__
 from headrace._writer_io import ObjectWriterIO
 
@@ -101,6 +102,7 @@ __all__ = [
     "Trace",
     "UnavailableError",
     "UnfinishedUpload",
+    "Verdict",
     "clean",
     "configure",
     "index_members",

@@ -81,6 +81,8 @@ class ReadAhead(Generic[Entry]):
         # With the batch that reads the entry, its bytes and its objects.
         self._entries: deque[tuple[Entry, Reads | None, int, int]] = deque()
         self._bytes = self._objects = 0
+        self.is_full = False
+        """Whether `has_room` was last refused for want of memory."""
         self._next_bytes = 0  # what another entry is thought to take: as much as the last one
 
     def __len__(self) -> int:
@@ -94,15 +96,18 @@ class ReadAhead(Generic[Entry]):
 
     def has_room(self) -> bool:
         """Return whether another entry may be started now."""
+        self.is_full = False
         if not self._entries:
             return True
-        if self._bytes + self._next_bytes > self._limit_bytes:
-            return False
         if len(self._entries) >= self._least_entries:
             most = self._store.useful_ahead if self._as_needed else _MOST_OBJECTS
             if self._objects >= most:
                 return False
-        return self._engine.live_bytes + self._next_bytes <= self._budget_bytes
+        self.is_full = (
+            self._bytes + self._next_bytes > self._limit_bytes
+            or self._engine.live_bytes + self._next_bytes > self._budget_bytes
+        )
+        return not self.is_full
 
     def append(self, entry: Entry, batch: Reads | None, size_bytes: int, objects: int) -> None:
         """Add an entry that `batch` has begun to read; None if there is nothing to read for it."""

@@ -13,17 +13,20 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
 from headrace._child_exit import before_child_exits
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require_count
+
+if TYPE_CHECKING:
+    from headrace._verdict import Verdict
 
 __all__ = ["Trace", "trace"]
 
@@ -32,6 +35,7 @@ _ATTEMPTS_PER_THREAD = 1 << 16
 _ATTEMPTS_PER_THREAD_OF_CHILD = 1 << 13
 _MOST_SPANS = 1 << 16
 _EVENTS_PER_WRITE = 4096
+_SUMMED = ("bytes_wait_s", "held_wait_s", "cpu_s")
 # The tracks of I/O threads: numbers that no thread of Linux has.
 _FIRST_TRACK = 1 << 30
 _TRACKS_PER_THREAD = 1 << 16
@@ -53,6 +57,8 @@ class Trace:
     """
 
     def __init__(self, path: str, attempts_per_thread: int) -> None:
+        from headrace._verdict import Watch  # it asks the engine, which tells what is traced
+
         self._path = self._asked = path  # what forked children name theirs after
         self._pid = os.getpid()
         self._attempts_per_thread = attempts_per_thread
@@ -60,6 +66,10 @@ class Trace:
             maxlen=_MOST_SPANS
         )
         self._spans_noted = 0
+        # Of all spans, also of those that are dropped: lengths by name, and what they say.
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._watch = Watch()
+        self._verdict: Verdict | None = None
         self._attempts = self._dropped = 0
         _engine.begin_timeline(attempts_per_thread)
 
@@ -77,6 +87,14 @@ class Trace:
     def dropped(self) -> int:
         """The number of attempts and spans for which there was no room; 0 before `stop`."""
         return self._dropped
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What limited the loaders that ran meanwhile; None before `stop`.
+
+        Its limit is ``"unknown"`` if no `headrace.torch.Loader` did.
+        """
+        return self._verdict
 
     def stop(self) -> None:
         """End the recording and write the file. A second call does nothing.
@@ -99,7 +117,20 @@ class Trace:
         spans = list(self._spans)
         self._attempts = len(attempts)
         self._dropped = dropped + self._spans_noted - len(spans)
-        _write(self._path, chain(_span_events(spans), _attempt_events(attempts)), self._dropped)
+        from headrace._verdict import verdict_of
+
+        sums = self._sums
+        self._verdict = verdict_of(
+            self._watch.evidence(
+                duration_s=sums["wait for a batch"] + sums["trainer"],
+                wait_s=sums["wait for a batch"],
+                bytes_wait_s=sums["bytes_wait_s"],
+                held_wait_s=sums["held_wait_s"],
+                transform_cpu_s=sums["cpu_s"],
+            )
+        )
+        events = chain(_span_events(spans), _attempt_events(attempts))
+        _write(self._path, events, self._dropped, str(self._verdict))
 
     def __enter__(self) -> Trace:
         """Return the recording itself."""
@@ -114,11 +145,14 @@ class Trace:
         """End the recording, also after an exception."""
         self.stop()
 
-    def _note(self, name: str, begin_ns: int, end_ns: int, arguments: Mapping[str, object]) -> None:
+    def _note(self, name: str, begin_ns: int, end_ns: int, arguments: Mapping[str, Any]) -> None:
         thread = threading.current_thread()
         ident = thread.native_id or thread.ident or 0
         with _lock:
             self._spans_noted += 1
+            self._sums[name] += (end_ns - begin_ns) / 1e9
+            for key in _SUMMED:
+                self._sums[key] += arguments.get(key, 0.0)
             self._spans.append((ident, thread.name, name, begin_ns, end_ns, arguments))
 
 
@@ -326,7 +360,7 @@ def _on_tracks(attempts: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, 
         yield _FIRST_TRACK + thread * _TRACKS_PER_THREAD + lane, attempt
 
 
-def _write(path: str, events: Iterable[dict[str, Any]], dropped: int) -> None:
+def _write(path: str, events: Iterable[dict[str, Any]], dropped: int, verdict: str) -> None:
     pid = os.getpid()
     program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
     name = {"ph": "M", "name": "process_name", "args": {"name": f"{program} ({pid})"}}
@@ -336,6 +370,7 @@ def _write(path: str, events: Iterable[dict[str, Any]], dropped: int) -> None:
             file.write('{"displayTimeUnit": "ms",\n')
             facts = {
                 "dropped": dropped,
+                "verdict": verdict,
                 "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
             file.write(f'"otherData": {json.dumps(facts)},\n"traceEvents": [\n')

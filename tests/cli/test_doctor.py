@@ -39,7 +39,8 @@ def test_a_bucket_that_works_has_no_problem(server: FaultServer, run: Run) -> No
     assert found["read"]["detail"].startswith("16 objects, up to 64.0 KiB of each")
     assert found["credentials"]["detail"] == "none: requests are anonymous"
     assert found["clock"]["verdict"] == "ok"
-    assert kinds(server)["media"] == 16
+    assert found["throughput"]["detail"].partition("; limited by ")[2]
+    assert kinds(server)["media"] == 16 + 256
     assert "upload" not in kinds(server)
 
 

@@ -17,6 +17,7 @@ from headrace._cli.bench_reads import Reads, quantile, read_for
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.progress import listed
 from headrace._cli.report import Report, binary_size, shown
+from headrace._verdict import Verdict
 
 __all__ = ["Measured", "bench"]
 
@@ -53,6 +54,8 @@ class Measured:
     throttled: int
     connections: int
     checksums_verified: int
+    verdict: Verdict
+    """What limits these reads."""
 
 
 def bench(
@@ -108,10 +111,10 @@ def bench(
         reads = _page(
             location, index, list_s, report, batch_size, seconds, seed, step_s, html, repeats
         )
-    if not reads.waits_s:
+    if reads.verdict is None or not reads.waits_s:
         report.check()
         return
-    measured = _measured(location, index, list_s, batch_size, reads)
+    measured = _measured(location, index, list_s, batch_size, reads, reads.verdict)
     if report.as_json:
         print(json.dumps(dataclasses.asdict(measured)))
     else:
@@ -173,7 +176,12 @@ def _page(
 
 
 def _measured(
-    location: Location, index: ObjectIndex, list_s: float, batch_size: int, reads: Reads
+    location: Location,
+    index: ObjectIndex,
+    list_s: float,
+    batch_size: int,
+    reads: Reads,
+    verdict: Verdict,
 ) -> Measured:
     return Measured(
         url=location.url,
@@ -200,6 +208,7 @@ def _measured(
         throttled=reads.throttled,
         connections=reads.connections,
         checksums_verified=reads.checksums_verified,
+        verdict=verdict,
     )
 
 
@@ -229,8 +238,10 @@ def _print(measured: Measured) -> None:
         ("requests", f"{m.requests:,} ({m.retries:,} retries, {m.throttled:,} throttled)"),
         ("connections", f"{m.connections:,}"),
         ("checksums verified", f"{m.checksums_verified:,}"),
+        ("limited by", m.verdict.limit),
     ]
     table = Table(title=Text(f"{shown(m.url)}, batches of {m.batch_size}"), show_header=False)
     for name, value in rows:
         table.add_row(Text(name), Text(value))
     Console().print(table)
+    print(f"{m.verdict.reason}. {m.verdict.advice}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import headrace
 from headrace import KiB, ObjectIndex, ObjectInfo, Store, _engine
 from headrace._process import engine_number
+from headrace._verdict import Verdict, Watch, has_free_places, verdict_of
 
 __all__ = ["Reads", "quantile", "read_for", "shuffled_batches"]
 
@@ -47,6 +48,8 @@ class Reads:
     """Over all requests, as in `headrace.Metrics`; so are the next two."""
     first_byte_s: float = 0.0
     body_s: float = 0.0
+    verdict: Verdict | None = None
+    """None before anything was read."""
 
     @property
     def steps_s(self) -> list[float]:
@@ -98,7 +101,8 @@ def read_for(
     if epochs is not None:
         last = epochs * -(-len(index) // batch_size)
         batches = (batch for _, batch in zip(range(last), batches, strict=False))
-    before, engine = headrace.metrics(), engine_number()
+    before, engine, watch = headrace.metrics(), engine_number(), Watch()
+    looks = held = 0
     cpu_begin_s = time.process_time()
     begin_s = waiting_since_s = time.perf_counter()
     looked_s = -_LOOK_S
@@ -110,10 +114,13 @@ def read_for(
             found.objects += len(samples)
             found.batch_bytes.append(sum(map(len, samples)))
             if found.ends_s[-1] - looked_s >= _LOOK_S:
-                looked_s = found.ends_s[-1]
-                found.memory.append(
-                    (looked_s, _resident_bytes(), headrace.metrics().memory_live_bytes)
-                )
+                looked_s, now = found.ends_s[-1], headrace.metrics()
+                found.memory.append((looked_s, _resident_bytes(), now.memory_live_bytes))
+                # What `read_batches` reads ahead at most.
+                room_bytes = prefetch_bytes or now.memory_budget_bytes // 2
+                looks += 1
+                is_full = now.memory_live_bytes + found.batch_bytes[-1] > room_bytes
+                held += is_full and has_free_places(now)
             if epochs is None and now_s - begin_s >= seconds:
                 break
             if step_s > 0:
@@ -125,6 +132,15 @@ def read_for(
     found.duration_s = time.perf_counter() - begin_s
     found.cpu_s = time.process_time() - cpu_begin_s
     found.bytes = sum(found.batch_bytes)
+    waited_s = sum(found.waits_s)
+    found.verdict = verdict_of(
+        watch.evidence(
+            duration_s=found.duration_s,
+            wait_s=waited_s,
+            bytes_wait_s=waited_s,
+            held_wait_s=waited_s * held / max(1, looks),
+        )
+    )
     after = headrace.metrics()
     if engine_number() != engine:  # `before` is of one that was stopped
         before = headrace.Metrics()

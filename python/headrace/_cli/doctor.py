@@ -35,6 +35,7 @@ from headrace._cli.location import Connection, Location
 from headrace._cli.report import ExitCode, Report, binary_size, counted, shown
 from headrace._location import after_scheme, scheme_of
 from headrace._options import Environment, provider_of, read_environment
+from headrace._verdict import Watch, verdict_of
 
 __all__ = ["Finding", "doctor"]
 
@@ -45,6 +46,8 @@ _OLDEST_TORCH = (2, 3)
 _LISTED_OBJECTS = 1000
 _READ_OBJECTS = 16
 _READ_BYTES = 64 << 10
+_BATCH_BYTES = 16 << 20
+_THROUGHPUT_OBJECTS = 256
 _ASK_S = 5.0
 # Services refuse signatures that are a quarter of an hour off.
 _MOST_SKEW_S = 300.0
@@ -452,6 +455,34 @@ def _reads(store: Store, found: list[ObjectInfo]) -> Iterator[Finding]:
         detail=f"{counted(len(chosen), 'object')}, up to {binary_size(_READ_BYTES)} of each, one "
         f"after the other: median {statistics.median(took_s) * 1e3:.1f} ms, "
         f"slowest {took_s[-1] * 1e3:.1f} ms",
+    )
+    yield from _throughput(store, found)
+
+
+def _throughput(store: Store, found: list[ObjectInfo]) -> Iterator[Finding]:
+    """Read what is small enough, as many at a time as go, and say what limits that."""
+    small = [info for info in found if 0 < info.size_bytes <= _BATCH_BYTES // _READ_OBJECTS]
+    if not small:
+        return
+    batches = (
+        [small[(first + at) % len(small)] for at in range(_READ_OBJECTS)]
+        for first in range(0, _THROUGHPUT_OBJECTS, _READ_OBJECTS)
+    )
+    watch, begin_s, read_bytes = Watch(), time.perf_counter(), 0
+    try:
+        for samples in store.read_batches(batches):
+            read_bytes += sum(map(len, samples))
+            if time.perf_counter() - begin_s >= _ASK_S:
+                break
+    except HeadraceError as error:
+        yield _failed("throughput", error, _PERMISSIONS["read"])
+        return
+    took_s = time.perf_counter() - begin_s
+    verdict = verdict_of(watch.evidence(duration_s=took_s, wait_s=took_s, bytes_wait_s=took_s))
+    yield Finding(
+        verdict="ok",
+        subject="throughput",
+        detail=f"{binary_size(read_bytes / took_s)}/s, many at a time; limited by {verdict}",
     )
 
 

@@ -15,7 +15,8 @@ from headrace import _trace
 from headrace._errors import CancelledError
 from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
-from headrace._process import Metrics, engine_number, metrics
+from headrace._process import metrics
+from headrace._verdict import Evidence, Verdict, Watch, verdict_of
 from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
@@ -90,6 +91,48 @@ class LoaderStats:
     """How long requests waited for the first byte of their answers, summed."""
     body_s: float
     """How long the rest of these answers took to arrive, summed."""
+
+    throttled: int
+    """Answers that said "slow down"."""
+    bytes_wait_s: float
+    """Of `wait_s`, the time in which bytes had still to arrive; the rest went into transforms."""
+    held_wait_s: float
+    """Of `bytes_wait_s`, the time in which memory had no room for more requests."""
+    transform_cpu_s: float
+    """CPU time of transforms and of collating."""
+    cpu_s: float
+    """CPU time of the process."""
+    cores: float
+    """How many the process may use, by its mask and by the quota of its cgroup."""
+    starved_s: float
+    """How long the engine's I/O threads could have run and had no core, as a mean over them."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What limits the run, and what to do about it.
+
+        It is text when printed; `Verdict.limit` is one word.
+
+        Examples:
+            >>> loader.stats.verdict.limit  # doctest: +SKIP
+            'transform'
+        """
+        return verdict_of(
+            Evidence(
+                duration_s=self.wait_s + self.trainer_s,
+                wait_s=self.wait_s,
+                bytes_wait_s=self.bytes_wait_s,
+                held_wait_s=self.held_wait_s,
+                transform_cpu_s=self.transform_cpu_s,
+                cpu_s=self.cpu_s,
+                cores=self.cores,
+                starved_s=self.starved_s,
+                requests=self.requests,
+                throttled=self.throttled,
+                first_byte_s=self.first_byte_s,
+                body_s=self.body_s,
+            )
+        )
 
     @property
     def wait_fraction(self) -> float:
@@ -305,7 +348,7 @@ class Loader:
         self._is_draining = False  # whether that iterator must begin no more reads
         self._batches = self._samples = self._size_bytes = 0
         self._wait_s = self._first_batch_s = self._trainer_s = 0.0
-        self._metrics, self._engine_number = metrics(), engine_number()
+        self._watch = Watch()
 
     def __len__(self) -> int:
         """Return how many batches a whole epoch has on this rank; all ranks have as many.
@@ -420,9 +463,15 @@ class Loader:
     @property
     def stats(self) -> LoaderStats:
         """What was yielded, where the time went, and what that took of the network."""
-        before, now, work = self._metrics, metrics(), self._recipe.work
-        if self._engine_number != engine_number():  # of an engine that is gone
-            before = Metrics()
+        work = self._recipe.work
+        seen = self._watch.evidence(
+            duration_s=self._wait_s + self._trainer_s,
+            wait_s=self._wait_s,
+            bytes_wait_s=min(work.bytes_wait_ns / 1e9, self._wait_s),
+            held_wait_s=work.held_wait_ns / 1e9,
+            transform_cpu_s=work.cpu_ns / 1e9,
+        )
+        before, now = self._watch.before, metrics()
         return LoaderStats(
             batches=self._batches,
             samples=self._samples,
@@ -432,7 +481,7 @@ class Loader:
             trainer_s=self._trainer_s,
             transform_s=work.transform_ns / 1e9,
             collate_s=work.collate_ns / 1e9,
-            requests=now.requests_total - before.requests_total,
+            requests=seen.requests,
             retries=now.retries_total - before.retries_total,
             read_bytes=now.bytes_read_total
             - before.bytes_read_total
@@ -440,8 +489,15 @@ class Loader:
             - before.hedge_bytes_dropped_total,
             checksums_verified=now.checksums_verified_total - before.checksums_verified_total,
             queue_s=now.queue_s_total - before.queue_s_total,
-            first_byte_s=now.first_byte_s_total - before.first_byte_s_total,
-            body_s=now.body_s_total - before.body_s_total,
+            first_byte_s=seen.first_byte_s,
+            body_s=seen.body_s,
+            throttled=seen.throttled,
+            bytes_wait_s=seen.bytes_wait_s,
+            held_wait_s=seen.held_wait_s,
+            transform_cpu_s=seen.transform_cpu_s,
+            cpu_s=seen.cpu_s,
+            cores=seen.cores,
+            starved_s=seen.starved_s,
         )
 
     # ---- the place
@@ -596,6 +652,8 @@ class Loader:
                 if pipeline is None or place is None:
                     # Only now: an iterator that nobody uses has no threads.
                     place, pipeline = self._begin()
+                work = self._recipe.work
+                waits_ns = work.bytes_wait_ns, work.held_wait_ns
                 try:
                     found = pipeline.next()
                 except Exception:
@@ -605,7 +663,14 @@ class Loader:
                 ended_ns = time.perf_counter_ns()
                 wait_s = (ended_ns - began_ns) / 1e9
                 self._wait_s += wait_s
-                _trace.note("wait for a batch", began_ns, ended_ns, batch=self._batches)
+                _trace.note(
+                    "wait for a batch",
+                    began_ns,
+                    ended_ns,
+                    batch=self._batches,
+                    bytes_wait_s=(work.bytes_wait_ns - waits_ns[0]) / 1e9,
+                    held_wait_s=(work.held_wait_ns - waits_ns[1]) / 1e9,
+                )
                 if found is None:
                     break
                 if is_first:

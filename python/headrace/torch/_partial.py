@@ -48,8 +48,11 @@ class PartialPipeline(Pipeline):
     def _next(self) -> tuple[Request, int, Any] | None:
         self._fill()
         if not self._making:
-            deadline = time.monotonic() + self._max_wait_s
-            self._promote(self._arrived(deadline))
+            begin_ns = time.perf_counter_ns()
+            arrived = self._arrived(time.monotonic() + self._max_wait_s)
+            is_held = self._reading.is_full
+            self._recipe.work.waited(time.perf_counter_ns() - begin_ns, is_held=is_held)
+            self._promote(arrived)
         if not self._making:
             failure, self._failure = self._failure, None
             if failure is not None:
@@ -204,6 +207,9 @@ class _Arrived:
     def drain(self) -> None:
         for each in self._reads:
             each.drain()
+
+    def poll(self, _: float) -> bool:
+        return True
 
     def wait(self) -> None:
         for each in self._reads:

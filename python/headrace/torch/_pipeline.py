@@ -16,7 +16,9 @@ import torch
 
 from headrace import _engine, _trace
 from headrace._errors import CancelledError
+from headrace._process import metrics
 from headrace._read_ahead import ReadAhead
+from headrace._verdict import has_free_places
 from headrace.torch._collate import collate_in, unequal_sizes
 from headrace.torch._error_notes import about_batch, about_sample
 from headrace.torch._grid import Spot
@@ -54,21 +56,32 @@ class WorkTimes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.transform_ns = self.collate_ns = 0
+        self.transform_ns = self.collate_ns = self.cpu_ns = 0
+        self.bytes_wait_ns = self.held_wait_ns = 0
 
-    def transformed(self, begin_ns: int, samples: int) -> None:
-        """Samples were transformed from `begin_ns` until now."""
-        end_ns = time.perf_counter_ns()
+    def waited(self, for_ns: int, *, is_held: bool) -> None:
+        """A batch was waited for whose bytes had still to arrive, and no more could be read."""
+        with self._lock:
+            self.bytes_wait_ns += for_ns
+            self.held_wait_ns += for_ns if is_held else 0
+
+    def transformed(self, begin_ns: int, cpu_begin_ns: int, samples: int) -> None:
+        """Samples were transformed by this thread, from `begin_ns` until now."""
+        end_ns, cpu_end_ns = time.perf_counter_ns(), time.thread_time_ns()
         with self._lock:
             self.transform_ns += end_ns - begin_ns
-        _trace.note("transform", begin_ns, end_ns, samples=samples)
+            self.cpu_ns += cpu_end_ns - cpu_begin_ns
+        cpu_s = (cpu_end_ns - cpu_begin_ns) / 1e9
+        _trace.note("transform", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
 
-    def collated(self, begin_ns: int, samples: int) -> None:
-        """A batch was collated from `begin_ns` until now."""
-        end_ns = time.perf_counter_ns()
+    def collated(self, begin_ns: int, cpu_begin_ns: int, samples: int) -> None:
+        """A batch was collated by this thread, from `begin_ns` until now."""
+        end_ns, cpu_end_ns = time.perf_counter_ns(), time.thread_time_ns()
         with self._lock:
             self.collate_ns += end_ns - begin_ns
-        _trace.note("collate", begin_ns, end_ns, samples=samples)
+            self.cpu_ns += cpu_end_ns - cpu_begin_ns
+        cpu_s = (cpu_end_ns - cpu_begin_ns) / 1e9
+        _trace.note("collate", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
 
 
 @dataclass(frozen=True)
@@ -125,6 +138,11 @@ class Step(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def batch(self) -> Reads | None: ...
+    @property
+    def arrived_ns(self) -> int:
+        """When its bytes came, if somebody had to wait for them; else 0."""
+        ...
+
     def is_ready(self) -> bool:
         """Return whether `wait` returns at once."""
         ...
@@ -141,6 +159,7 @@ class FailedStep:
         self.request = request
         self.size_bytes = 0
         self.batch = None
+        self.arrived_ns = 0
         self._error: Exception | None = error
 
     def is_ready(self) -> bool:
@@ -166,12 +185,14 @@ class DirectStep:
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
         self.batch = recipe.source.start_straight(request.indices, into)
+        self.arrived_ns = 0
 
     def is_ready(self) -> bool:
         return self.batch.poll(0)
 
     def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
         self.batch.wait()
+        self.arrived_ns = time.perf_counter_ns()
         self._hand_over()
         recipe = self._recipe
         return recipe.source.batch(self._tensor, self.request.indices, recipe.pinning)
@@ -207,6 +228,7 @@ class MadeStep:
         self._value: Any = None
         self._error: BaseException | None = None
         self._failed_at = count
+        self.arrived_ns = 0
         self._parts_left = min(parts, count)
         self.parts = [
             (count * i // self._parts_left, count * (i + 1) // self._parts_left)
@@ -251,7 +273,7 @@ class MadeStep:
             return
         makers, outputs = self._makers, self._outputs
         sample: Any = None
-        begin_ns, at = time.perf_counter_ns(), begin
+        begin_ns, cpu_ns, at = time.perf_counter_ns(), time.thread_time_ns(), begin
         try:
             for at in range(begin, end):
                 if is_closing():
@@ -270,7 +292,7 @@ class MadeStep:
                 self._fail(at, error)
         del sample
         if self._recipe.source.makes:
-            self._recipe.work.transformed(begin_ns, end - begin)
+            self._recipe.work.transformed(begin_ns, cpu_ns, end - begin)
 
     def is_ready(self) -> bool:
         return not self._done.locked()
@@ -291,7 +313,10 @@ class MadeStep:
         with self._lock:
             if self._samples is None and self._error is None:
                 try:
+                    was_there = self.batch.poll(0)
                     samples = self.batch.take(return_errors=False)
+                    if not was_there:
+                        self.arrived_ns = time.perf_counter_ns()
                     recipe, request = self._recipe, self.request
                     if recipe.source.makes or recipe.collate_fn is not None:
                         positions = request.positions
@@ -312,7 +337,7 @@ class MadeStep:
         if self._error is not None:
             return
         recipe = self._recipe
-        begin_ns, count = time.perf_counter_ns(), len(outputs)
+        begin_ns, cpu_ns, count = time.perf_counter_ns(), time.thread_time_ns(), len(outputs)
         try:
             if recipe.collate_fn is None:
                 value = collate_in(self._engine, outputs)
@@ -323,7 +348,7 @@ class MadeStep:
             self._error = error
             if isinstance(error, Exception):
                 self._error = about_batch(error, recipe.source.url, self.request.indices)
-        recipe.work.collated(begin_ns, count)
+        recipe.work.collated(begin_ns, cpu_ns, count)
 
 
 Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]
@@ -463,13 +488,17 @@ class Pipeline:
         return CancelledError("the iterator was closed while somebody waited for a batch")
 
     def _next(self) -> tuple[Request, int, Any] | None:
+        begin_ns = time.perf_counter_ns()
         self._fill()
         if not self._ahead:
             return None
         step = self._ahead[0]
+        is_held = self._ahead.is_full and not step.is_ready() and has_free_places(metrics())
         if self._threads is None and isinstance(step, MadeStep):
             self._work(step)
         value = step.wait(self._is_closing)
+        if step.arrived_ns > begin_ns:
+            self._recipe.work.waited(step.arrived_ns - begin_ns, is_held=is_held)
         self._ahead.popleft()
         if self._submitted > 0:
             self._submitted -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -21,7 +22,7 @@ from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pinning
 from headrace.torch._token_dataset import TokenDataset
 
-__all__ = ["Reads", "Source", "StraightReads", "source_of"]
+__all__ = ["Reads", "Source", "source_of"]
 
 # Methods that a subclass must not override, because `Loader` would not call them.
 _NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
@@ -30,16 +31,12 @@ _NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
 class Reads(BeingRead, Protocol):
     """Objects that are being read together."""
 
-    def wait(self) -> None: ...
-    def take(self, *, return_errors: bool) -> list[Any]: ...
-
-
-class StraightReads(Reads, Protocol):
-    """Objects that are being read straight into a batch."""
-
     def poll(self, at_most_s: float) -> bool:
         """Wait so long at most; return whether all are there."""
         ...
+
+    def wait(self) -> None: ...
+    def take(self, *, return_errors: bool) -> list[Any]: ...
 
 
 class Source:
@@ -102,7 +99,7 @@ class Source:
             return part._start(local, None)
         return _Together([(part._start(local), places) for part, local, places in shares])
 
-    def start_straight(self, indices: Sequence[int], into: Any) -> StraightReads:
+    def start_straight(self, indices: Sequence[int], into: Any) -> Reads:
         """Begin to read the objects with these numbers into a batch, if it `reads_straight`."""
         ((part, local, _),) = self._shares(indices)
         return part._start(local, into)
@@ -230,6 +227,10 @@ class _Together:
     def drain(self) -> None:
         for batch, _ in self._shares:
             batch.drain()
+
+    def poll(self, at_most_s: float) -> bool:
+        deadline = time.monotonic() + at_most_s
+        return all(batch.poll(max(0.0, deadline - time.monotonic())) for batch, _ in self._shares)
 
     def wait(self) -> None:
         for batch, _ in self._shares:
