@@ -1,9 +1,9 @@
 """What limits a run that reads.
 
 A request that waits for the CPU looks slow, and a transform that takes the CPU makes every request
-look slow. So the answer goes by what cannot be mistaken: whether the bytes of a batch were there when
-somebody began to wait for it, how long the I/O threads could have run and did not (Linux counts
-that), how much CPU time there was, and what kept the read-ahead from asking for more.
+look slow. So the answer goes by what cannot be mistaken: whether the bytes of a batch were there
+when somebody began to wait for it, how long the I/O threads could have run and did not (Linux
+counts that), how much CPU time there was, and what kept the read-ahead from asking for more.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FEW_WAITS = 0.05  # of the time: there is nothing to gain
 _MOST_OF_THE_CPU = 0.9
 _STARVED = 0.25  # of the time that somebody waited for bytes, an I/O thread waited for a core
 _THROTTLED = 0.01  # of the requests
-# Of the time to the first byte: a full network delays first bytes, too. Where it is not full, bodies
-# take a small part of that time.
+# Of the time to the first byte: a full network delays first bytes, too. Where it is not full,
+# bodies take a small part of that time.
 _BODY = 0.5
 _FULL = 0.8  # of the places in flight
 
