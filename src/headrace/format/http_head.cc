@@ -146,11 +146,13 @@ struct Framing {
 
 // "HTTP/1.1 200 OK". Returns why it is refused, or null.
 const char* take_status_line(std::string_view line, bool& is_http_11, ResponseHead& head) {
-  // The version, a blank, three digits, a blank, the reason, which may be empty.
-  constexpr size_t kReasonAt = std::string_view("HTTP/1.1 200 ").size();
+  // The version, a blank, three digits, a blank, the reason, which may be empty. Where it is, some
+  // servers leave out the blank, too.
+  constexpr size_t kDigitsEnd = std::string_view("HTTP/1.1 200").size();
   const std::string_view digits = line.substr(std::min(line.size(), size_t{9}), 3);
-  if (line.size() < kReasonAt || (line[7] != '0' && line[7] != '1') || line[8] != ' ' ||
-      !std::ranges::all_of(digits, is_digit) || line[12] != ' ') {
+  if (line.size() < kDigitsEnd || (line[7] != '0' && line[7] != '1') || line[8] != ' ' ||
+      !std::ranges::all_of(digits, is_digit) ||
+      (line.size() > kDigitsEnd && line[kDigitsEnd] != ' ')) {
     return "its first line is no status line";
   }
   is_http_11 = line[7] == '1';

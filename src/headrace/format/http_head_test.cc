@@ -233,7 +233,14 @@ TEST(ResponseHead, RefusesWhatIsNoHttp) {
   EXPECT_THAT(message_of("HTTP/1.2 200 OK\r\n\r\n"), HasSubstr("malformed"));
   EXPECT_THAT(message_of("HTTP/1.1 20 OK\r\n\r\n"), HasSubstr("malformed"));
   EXPECT_THAT(message_of("HTTP/1.1 099 OK\r\n\r\n"), HasSubstr("status"));
-  EXPECT_THAT(message_of("HTTP/1.1 200\r\n\r\n"), HasSubstr("malformed"));
+  EXPECT_THAT(message_of("HTTP/1.1 20\r\n\r\n"), HasSubstr("malformed"));
+  EXPECT_THAT(message_of("HTTP/1.1 2000\r\n\r\n"), HasSubstr("malformed"));
+}
+
+TEST(ResponseHead, MayEndItsFirstLineWithTheStatus) {
+  ResponseHead head;
+  EXPECT_TRUE(parse_response_head("HTTP/1.1 204\r\nContent-Length: 0\r\n\r\n", head).has_value());
+  EXPECT_EQ(head.status, 204);
 }
 
 TEST(ResponseHead, HasLimits) {

@@ -61,6 +61,8 @@ Result<ContentRange> parse_content_range(std::string_view value) {
   const size_t dash = range.find('-');
   if (dash == std::string_view::npos) return malformed();
   const std::optional<uint64_t> first = parse_number(range.substr(0, dash));
+  // Of an object without bytes there is no inclusive range; servers say "0--1/0" and "0-0/0".
+  if (out.total_bytes == 0 && first == 0) return out;
   const std::optional<uint64_t> last = parse_number(range.substr(dash + 1));
   if (!first || !last || *last < *first || *last == std::numeric_limits<uint64_t>::max()) {
     return malformed();

@@ -22,7 +22,8 @@ struct ContentRange {
   bool unsatisfied = false;                  // "bytes */100": nothing was in range (HTTP 416)
 };
 
-// The value of a Content-Range header: "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
+// The value of a Content-Range header: "bytes 0-9/100", "bytes 0-9/*", "bytes */100"; and what
+// servers say of objects without bytes, from "bytes 0-" on to "/0": an empty range.
 // Errors: kUnavailable for anything else, and for ranges that do not fit into their total.
 Result<ContentRange> parse_content_range(std::string_view value);
 

@@ -43,6 +43,17 @@ TEST(ContentRange, SaysThatNothingWasInRange) {
   EXPECT_EQ(range.range, ByteRange{});
 }
 
+TEST(ContentRange, OfAnObjectWithoutBytesIsEmpty) {
+  for (const char* value : {"bytes 0--1/0", "bytes 0-0/0", "bytes 0-/0"}) {
+    const Result<ContentRange> range = parse_content_range(value);
+    ASSERT_TRUE(range.has_value()) << value;
+    EXPECT_EQ(range->range, ByteRange{});
+    EXPECT_EQ(range->total_bytes, 0u);
+    EXPECT_FALSE(range->unsatisfied);
+  }
+  EXPECT_FALSE(parse_content_range("bytes 1-0/0").has_value());
+}
+
 TEST(ContentRange, RefusesEverythingElse) {
   for (const char* value :
        {"", "bytes", "bytes ", "bytes=0-9/10", "items 0-9/10", "bytes 0-9", "bytes 9-0/10",

@@ -10,10 +10,9 @@
 namespace headrace {
 Result<std::string> parse_upload_id(std::string_view xml) {
   XmlDocument document;
-  if (!document.parse(xml) || document.root_name() != "InitiateMultipartUploadResult") {
-    return corrupt("the answer to the start of an upload is no InitiateMultipartUploadResult");
-  }
-  std::string id = xml_word(document.root(), "UploadId");
+  std::string id;
+  // What counts is what is inside; not all servers call the root InitiateMultipartUploadResult.
+  if (document.parse(xml)) id = xml_word(document.root(), "UploadId");
   if (id.empty()) return corrupt("the answer to the start of an upload has no UploadId");
   return id;
 }
@@ -35,15 +34,16 @@ std::string completion_xml(std::span<const SentPart> parts) {
 Answer<CompletedUpload> parse_completed(std::string_view xml) {
   XmlDocument document;
   if (document.parse(xml)) {
-    if (document.root_name() == "CompleteMultipartUploadResult") {
-      Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
-      if (!checksum) return std::unexpected(std::move(checksum.error()));
-      return CompletedUpload{
-          .generation = std::string(unquoted_etag(xml_word(document.root(), "ETag"))),
-          .checksum = *checksum};
-    }
     if (XmlError error = read_xml_error(document); !error.code.empty()) {
       return std::expected<CompletedUpload, XmlError>(std::unexpected(std::move(error)));
+    }
+    CompletedUpload upload{
+        .generation = std::string(unquoted_etag(xml_word(document.root(), "ETag")))};
+    if (!upload.generation.empty() || document.root_name() == "CompleteMultipartUploadResult") {
+      Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
+      if (!checksum) return std::unexpected(std::move(checksum.error()));
+      upload.checksum = *checksum;
+      return upload;
     }
   }
   return corrupt("the answer to the end of an upload is no CompleteMultipartUploadResult");
@@ -60,7 +60,8 @@ Result<CompletedUpload> completed_upload(std::string_view xml) {
 
 Result<UploadsPage> parse_uploads(std::string_view xml) {
   XmlDocument document;
-  if (!document.parse(xml) || document.root_name() != "ListMultipartUploadsResult") {
+  if (!document.parse(xml) || (document.root_name() != "ListMultipartUploadsResult" &&
+                               xml_word(document.root(), "IsTruncated").empty())) {
     return corrupt("the list of uploads is no ListMultipartUploadsResult");
   }
   const pugi::xml_node root = document.root();

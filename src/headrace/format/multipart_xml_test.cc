@@ -23,6 +23,26 @@ TEST(MultipartXml, TheIdOfAnUpload) {
             "i");
 }
 
+TEST(MultipartXml, WhatCountsIsInsideWhateverTheRootIsCalled) {
+  EXPECT_EQ(*parse_upload_id("<InitiateMultipartUpload><Key>a</Key><UploadId>i</UploadId>"
+                             "</InitiateMultipartUpload>"),
+            "i");
+  EXPECT_EQ(*parse_upload_id("<r><UploadId><![CDATA[a&b]]></UploadId></r>"), "a&b");
+  EXPECT_EQ(completed_upload("<CompleteMultipartUpload><ETag>\"x-2\"</ETag>"
+                             "</CompleteMultipartUpload>")
+                ->generation,
+            "x-2");
+  EXPECT_EQ(parse_uploads("<Uploads><IsTruncated>false</IsTruncated><Upload><Key>a</Key>"
+                          "<UploadId>X</UploadId></Upload></Uploads>")
+                ->uploads.size(),
+            1u);
+  // A page of something else is no list without uploads.
+  for (const char* page : {"<html><body>Log in</body></html>", "<r/>"}) {
+    EXPECT_EQ(completed_upload(page).error().code(), Code::kCorrupt) << page;
+    EXPECT_EQ(parse_uploads(page).error().code(), Code::kCorrupt) << page;
+  }
+}
+
 TEST(MultipartXml, WhatIsNoUploadIdIsRefused) {
   for (const char* xml :
        {"", "text", "{\"json\": 1}", "<html>", "<Error><Code>A</Code></Error>",

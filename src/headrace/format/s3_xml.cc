@@ -45,11 +45,13 @@ class PageScanner {
   explicit PageScanner(std::string_view xml) : xml_(xml) {}
 
   Result<ListedPage> scan() {
-    if (xml_.enter() && xml_.name() != "ListBucketResult") {
-      return corrupt("a listing that is no ListBucketResult");
-    }
+    // By another name, it is a listing only if it says whether it goes on: a page of a login is none.
+    const bool is_named = xml_.enter() && xml_.name() == "ListBucketResult";
     const bool is_good = take_page();
     if (!xml_.is_whole()) return corrupt("a listing that is no XML");
+    if (!is_named && !page_.is_truncated.is_there) {
+      return corrupt("a listing that is no ListBucketResult");
+    }
     if (!is_good) return corrupt("a listing with ", refusal_);
     return std::move(page_);
   }
@@ -248,40 +250,22 @@ Result<ColumnPage> parse_s3_list(std::string_view xml) {
   return page;
 }
 
-namespace {
-
-// Reads the document that `xml` should be by `read`; or the error that it may be instead.
-template <class T, class Read>
-Answer<T> read_answer(std::string_view xml, std::string_view request,
-                      std::initializer_list<std::string_view> root_names, const Read& read) {
+Answer<CopiedObject> parse_copied(std::string_view xml) {
   XmlDocument document;
   if (document.parse(xml)) {
-    for (const std::string_view name : root_names) {
-      if (document.root_name() != name) continue;
-      Result<T> value = read(document.root());
-      if (!value) return std::unexpected(std::move(value.error()));
-      return std::move(*value);
-    }
     if (XmlError error = read_xml_error(document); !error.code.empty()) {
-      return std::expected<T, XmlError>(std::unexpected(std::move(error)));
+      return std::expected<CopiedObject, XmlError>(std::unexpected(std::move(error)));
+    }
+    CopiedObject copied{.generation =
+                            std::string(unquoted_etag(xml_word(document.root(), "ETag")))};
+    if (!copied.generation.empty()) {
+      Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
+      if (!checksum) return std::unexpected(std::move(checksum.error()));
+      copied.checksum = *checksum;
+      return copied;
     }
   }
-  return corrupt("the answer to ", request, " is no ", *root_names.begin());
-}
-
-}  // namespace
-
-Answer<CopiedObject> parse_copied(std::string_view xml) {
-  return read_answer<CopiedObject>(
-      xml, "a copy", {"CopyObjectResult", "CopyPartResult"},
-      [](const pugi::xml_node& root) -> Result<CopiedObject> {
-        CopiedObject copied{.generation = std::string(unquoted_etag(xml_word(root, "ETag")))};
-        if (copied.generation.empty()) return corrupt("the answer to a copy has no ETag");
-        Result<std::optional<StoredChecksum>> checksum = xml_checksum(root);
-        if (!checksum) return std::unexpected(std::move(checksum.error()));
-        copied.checksum = *checksum;
-        return copied;
-      });
+  return corrupt("the answer to a copy has neither an ETag nor an error");
 }
 
 }  // namespace headrace

@@ -112,6 +112,25 @@ TEST(S3Listing, HowAPageIsWrittenDoesNotMatter) {
   EXPECT_EQ(other->objects[1].updated, plain->objects[1].updated);
 }
 
+TEST(S3Listing, ANameInCdataMayHaveAnAmpersand) {
+  const Result<ObjectPage> page = objects_of(
+      "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key><![CDATA[a & b&c]]></Key>"
+      "<Size>1</Size></Contents></ListBucketResult>");
+  ASSERT_TRUE(page.has_value()) << page.error().to_string();
+  EXPECT_EQ(page->objects.at(0).name, "a & b&c");
+}
+
+TEST(S3Listing, ByAnotherNameItIsOneIfItSaysWhetherItGoesOn) {
+  const Result<ObjectPage> page = objects_of(
+      "<ListObjectsV2Result><IsTruncated>false</IsTruncated><Contents><Key>a</Key><Size>1</Size>"
+      "</Contents></ListObjectsV2Result>");
+  ASSERT_TRUE(page.has_value()) << page.error().to_string();
+  EXPECT_EQ(page->objects.at(0).name, "a");
+  for (const char* other : {"<html><body>Log in</body></html>", "<Error><Code>A</Code></Error>"}) {
+    EXPECT_EQ(objects_of(other).error().code(), Code::kCorrupt) << other;
+  }
+}
+
 TEST(S3Listing, AReferenceInCdataIsText) {
   const Result<ObjectPage> page = objects_of(
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key><Size>1</Size>"
@@ -214,6 +233,7 @@ TEST(S3Copy, HasTheGenerationAndTheChecksum) {
   EXPECT_EQ(std::get<Checksum>(copied.checksum.value()),
             Checksum(ChecksumKind::kCrc32c, 0xE3069283));
   EXPECT_EQ((*parse_copied("<CopyPartResult><ETag>x</ETag></CopyPartResult>"))->generation, "x");
+  EXPECT_EQ((*parse_copied("<CopyObject><ETag>x</ETag></CopyObject>"))->generation, "x");
 }
 
 TEST(S3Copy, MayEndInAnErrorBehindAGoodStatus) {

@@ -15,9 +15,8 @@ namespace headrace {
 
 // One document, checked and in memory. pugixml parses it, and is more lenient than a reader may be
 // who must tell a whole answer from the beginning of one; so this also refuses a second root, text
-// behind it, NUL (which ends a text for pugixml), and references to anything but characters. A
-// bare '&' is refused in comments and CDATA, too, where it may stand: these services do not write
-// it. Declarations of document types are skipped; nothing is expanded or fetched.
+// behind it, NUL (which ends a text for pugixml), and references to anything but characters.
+// Declarations of document types are skipped; nothing is expanded or fetched.
 // Thread: confined.
 class XmlDocument {
  public:

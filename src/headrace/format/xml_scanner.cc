@@ -79,8 +79,23 @@ void append_lines(std::string& out, std::string_view text) {
 }  // namespace
 
 bool has_good_references(std::string_view xml) {
-  for (size_t at = xml.find('&'); at != xml.npos; at = xml.find('&', at + 1)) {
-    if (referred_character(reference_name(xml.substr(at))) == 0) return false;
+  const auto is_good = [xml](size_t at) {
+    return referred_character(reference_name(xml.substr(at))) != 0;
+  };
+  size_t at = xml.find('&');
+  while (at != xml.npos && is_good(at)) at = xml.find('&', at + 1);
+  if (at == xml.npos) return true;
+  // A bare one may stand in CDATA and in comments. That is rare, so only now from the beginning.
+  for (at = xml.find_first_of("&<"); at != xml.npos; at = xml.find_first_of("&<", at + 1)) {
+    const std::string_view rest = xml.substr(at);
+    if (rest.starts_with('&')) {
+      if (!is_good(at)) return false;
+      continue;
+    }
+    const std::string_view end = rest.starts_with("<![CDATA[") ? "]]>"
+                                 : rest.starts_with("<!--")    ? "-->"
+                                                               : "";
+    if (!end.empty()) at = std::min(xml.find(end, at), xml.size());
   }
   return true;
 }
@@ -95,8 +110,8 @@ std::string_view XmlText::meant(std::string& scratch) const {
     if (rest.empty()) return scratch;
     const std::string_view name = reference_name(rest);
     const char32_t c = referred_character(name);
-    scratch += encode_utf8({&c, 1});
-    rest.remove_prefix(name.size() + 2);
+    scratch += c == 0 ? "&" : encode_utf8({&c, 1});
+    rest.remove_prefix(c == 0 ? 1 : name.size() + 2);
   }
 }
 

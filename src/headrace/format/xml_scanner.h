@@ -11,9 +11,8 @@ namespace headrace {
 
 constexpr std::string_view kXmlWhiteSpace = " \t\r\n";
 
-// True if every '&' of a document begins a reference to a character: "&amp;" and its kind, or a
-// number. A bare '&' is refused in comments and CDATA, too, where it may stand: these services do
-// not write it.
+// True if every '&' of a document, outside of comments and CDATA, begins a reference to a
+// character: "&amp;" and its kind, or a number.
 bool has_good_references(std::string_view xml);
 
 // A text as it stands in a document, which it points into.

@@ -97,9 +97,14 @@ TEST(XmlScanner, OnlyCharactersAreReferredTo) {
     EXPECT_TRUE(is_document(cat("<a>", good, "</a>"))) << good;
   }
   for (const char* bad : kBadReferences) {
-    for (const char* in : {"<a>|</a>", "<a b='|'/>", "<a><!-- | --></a>", "<a><![CDATA[|]]></a>"}) {
+    for (const char* in : {"<a>|</a>", "<a b='|'/>", "<a><![CDATA[b]]>|</a>", "<a><!-- -->|</a>",
+                           "<a>|<![CDATA[b]]></a>"}) {
       std::string document = in;
       EXPECT_FALSE(is_document(document.replace(document.find('|'), 1, bad))) << document;
+    }
+    for (const char* in : {"<a><!-- | --></a>", "<a><![CDATA[|]]></a>", "<a>&lt;<![CDATA[|]]></a>"}) {
+      std::string document = in;
+      EXPECT_TRUE(is_document(document.replace(document.find('|'), 1, bad))) << document;
     }
   }
 }

@@ -28,10 +28,12 @@ struct Announcement {
 };
 
 // Errors: kUnavailable for a head that contradicts itself.
-Result<Announcement> announcement(const ResponseHead& head) {
+Result<Announcement> announcement(const ResponseHead& head, bool asked_for_range) {
   Announcement said;
-  // Some servers answer 200 to a range. What was sent, Content-Range tells.
-  const std::optional<std::string_view> value = head.find("content-range");
+  // Some servers answer 200 to a range. What was sent, Content-Range tells. Where no range was asked
+  // for, it means nothing beside 200 (RFC 9110, 14.4), and some servers send it.
+  std::optional<std::string_view> value = head.find("content-range");
+  if (head.status != 206 && !asked_for_range) value.reset();
   if (!value && head.status != 206) {
     if (head.content_length == kUnknownSize) {
       return fail(Code::kUnavailable, "an answer of impossible length");
@@ -213,7 +215,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     return begin_growing(head, false);
   }
 
-  const Result<Announcement> said = announcement(head);
+  const Result<Announcement> said = announcement(head, asked_range().has_value());
   if (!said) return std::unexpected(said.error());
   const uint64_t position = piece_.range.begin + piece_.received_bytes;
   if (said->sent.begin > position) {

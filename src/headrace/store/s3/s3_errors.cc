@@ -20,10 +20,14 @@ Code s3_code_of(int status, std::string_view code) {
   if (status == 404 || status == 410) return Code::kNotFound;
   if (status == 412 || status == 304) return Code::kPreconditionFailed;
   if (status == 408) return Code::kTimedOut;
-  if (status == 409 || status >= 500) {
-    // 409: another change of the same object is under way.
-    return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
+  if (status == 409) {
+    // Another change of the same object is under way. (An answer to HEAD has no code.) Other
+    // conflicts are no less so a moment later, such as a parent that is a file.
+    return code.empty() || is_one_of(code, {"OperationAborted", "ConditionalRequestConflict"})
+               ? Code::kUnavailable
+               : Code::kInvalidArgument;
   }
+  if (status >= 500) return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
   return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "headrace/format/amz_checksum.h"
 #include "headrace/store/temporary_names.h"
 
 namespace headrace {
@@ -18,6 +19,13 @@ Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, const Checksum
   if (size_bytes == 0) return Match::kSame;
   if (sum.empty() || found.checksum.kind() != sum.kind()) return Match::kUnknown;
   return found.checksum == sum ? Match::kSame : Match::kOther;
+}
+
+Match compare_copy(const ObjectInfo& copy, const ObjectInfo& source) {
+  const Match match = compare_bytes(copy, source.size_bytes, source.checksum);
+  if (match != Match::kUnknown) return match;
+  const std::optional<Checksum> md5 = md5_of_etag(copy.generation);
+  return md5 && md5 == md5_of_etag(source.generation) ? Match::kSame : match;
 }
 
 std::string crc32c_text(const ObjectInfo& info) {

@@ -60,6 +60,7 @@ void ServerRename::took_source(Result<CopySource> source) {
 
 void ServerRename::copy(CopySource source) {
   request_.source_generation = source.info.generation;
+  source_ = source.info;
   wait_for<ObjectInfo>(store_->copy_from(request_, std::move(source)),
                        [self = shared_from_this()](Result<ObjectInfo> copy) {
                          if (copy) {
@@ -71,6 +72,17 @@ void ServerRename::copy(CopySource source) {
 }
 
 void ServerRename::remove_source(ObjectInfo copy) {
+  if (!source_.checksum.empty() && copy.checksum.empty() &&
+      compare_copy(copy, source_) != Match::kSame) {
+    pending_->complete(std::unexpected(
+        Error(Code::kUnavailable,
+              cat("it was copied to ", store_->url_of(copy.name), ", of which the service tells no ",
+                  "sum like that of the source, so that the source was not removed: both are "
+                  "there; compare them, and remove one"))
+            .with_url(store_->url_of(request_.source_name))
+            .with_attempts(1)));
+    return;
+  }
   wait_for<bool>(
       store_->remove(request_.source_name, {request_.source_generation}),
       [self = shared_from_this(), copy = std::move(copy)](Result<bool> removed) mutable {

@@ -35,6 +35,7 @@ class ServerRename final : public std::enable_shared_from_this<ServerRename> {
 
   const std::shared_ptr<HttpStore> store_;
   CopyRequest request_;
+  ObjectInfo source_;  // once it was looked at
   const std::shared_ptr<Pending<ObjectInfo>> pending_;
 };
 

@@ -118,19 +118,13 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
   return Verdict::kDone;
 }
 
-// An unknown CRC32C is fine if that of the source is unknown, too: the server copied what it has.
-bool CopyAttempt::is_good(Match match) const {
-  return match == Match::kSame || (match == Match::kUnknown && !source_.crc32c());
-}
 
 std::optional<Error> CopyAttempt::wrong_result(const ObjectInfo& found) const {
   return Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ", found.size_bytes,
                                    " bytes", crc32c_text(found)));
 }
 
-Match CopyAttempt::compare(const ObjectInfo& found) const {
-  return compare_bytes(found, source_.size_bytes, source_.checksum);
-}
+Match CopyAttempt::compare(const ObjectInfo& found) const { return compare_copy(found, source_); }
 
 ComposeAttempt::ComposeAttempt(const Protocol& protocol, ComposeRequest request)
     : PublishAttempt(protocol, request.name, request.precondition), request_(std::move(request)) {

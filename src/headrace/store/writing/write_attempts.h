@@ -56,7 +56,8 @@ class CopyAttempt final : public PublishAttempt {
   Result<Verdict> finish_change() override;
   bool looks_at_target() const override { return !protocol().copies_conditionally(); }
   Match compare(const ObjectInfo& found) const override;
-  bool is_good(Match match) const override;
+  // Sums that cannot be compared are no difference: the server copied what it has.
+  bool is_good(Match match) const override { return match != Match::kOther; }
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
 
   void take_source(ObjectInfo source);
