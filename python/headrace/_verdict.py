@@ -38,8 +38,14 @@ class Verdict:
     """What limits a run, and what to do; as text, one sentence.
 
     Examples:
-        >>> print(loader.stats.verdict)  # doctest: +SKIP
-        transform: 83% of the time the trainer waited for batches whose bytes were there. Make ...
+        >>> verdict = headrace.Verdict(
+        ...     limit="transform",
+        ...     waited=0.83,
+        ...     reason="83% of the time was waited",
+        ...     advice="Give it more threads.",
+        ... )
+        >>> print(verdict)
+        transform: 83% of the time was waited. Give it more threads.
     """
 
     limit: Limit

@@ -57,6 +57,6 @@ def test_the_commands_of_the_guide_run(
         "shards/_pack/train-000000.shard", "shards/_pack/train.json", "shards/train-000000.tar",
         "shards/train.index",
     ]  # fmt: skip
-    assert server.names("bucket") == ["a.txt", "data/b.txt", *packed, "train/1.png", "train/2.png"]
+    assert server.names("bucket") == ["a.txt", "old/b.txt", *packed, "train/1.png", "train/2.png"]
     found = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert found == ["data/b.txt", "train.index", "train/1.png", "train/2.png"]

@@ -39,6 +39,7 @@ RAISES_NOTHING = {
     "headrace.ObjectWriterIO": "made by headrace.open",
     "headrace.Packed": "made by headrace.pack",
     "headrace.Trace": "made by headrace.trace",
+    "headrace.Verdict": "made by Loader.stats, and by Trace.stop",
     "headrace.checkpoint.CheckpointReader": "made by headrace.checkpoint.open",
     # These make what they are given, and ask nobody.
     "headrace.ObjectInfo": "keeps what it is given",

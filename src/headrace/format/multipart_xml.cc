@@ -37,8 +37,8 @@ Answer<CompletedUpload> parse_completed(std::string_view xml) {
     if (XmlError error = read_xml_error(document); !error.code.empty()) {
       return std::expected<CompletedUpload, XmlError>(std::unexpected(std::move(error)));
     }
-    CompletedUpload upload{
-        .generation = std::string(unquoted_etag(xml_word(document.root(), "ETag")))};
+    CompletedUpload upload{.generation =
+                               std::string(unquoted_etag(xml_word(document.root(), "ETag")))};
     if (!upload.generation.empty() || document.root_name() == "CompleteMultipartUploadResult") {
       Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
       if (!checksum) return std::unexpected(std::move(checksum.error()));

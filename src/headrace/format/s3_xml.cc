@@ -45,7 +45,8 @@ class PageScanner {
   explicit PageScanner(std::string_view xml) : xml_(xml) {}
 
   Result<ListedPage> scan() {
-    // By another name, it is a listing only if it says whether it goes on: a page of a login is none.
+    // By another name, it is a listing only if it says whether it goes on: a page of a login is
+    // none.
     const bool is_named = xml_.enter() && xml_.name() == "ListBucketResult";
     const bool is_good = take_page();
     if (!xml_.is_whole()) return corrupt("a listing that is no XML");

@@ -102,7 +102,8 @@ TEST(XmlScanner, OnlyCharactersAreReferredTo) {
       std::string document = in;
       EXPECT_FALSE(is_document(document.replace(document.find('|'), 1, bad))) << document;
     }
-    for (const char* in : {"<a><!-- | --></a>", "<a><![CDATA[|]]></a>", "<a>&lt;<![CDATA[|]]></a>"}) {
+    for (const char* in :
+         {"<a><!-- | --></a>", "<a><![CDATA[|]]></a>", "<a>&lt;<![CDATA[|]]></a>"}) {
       std::string document = in;
       EXPECT_TRUE(is_document(document.replace(document.find('|'), 1, bad))) << document;
     }

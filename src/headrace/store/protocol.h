@@ -25,6 +25,7 @@
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
 #include "headrace/store/transfer/credential.h"
+#include "headrace/store/transfer/optional_headers.h"
 
 namespace headrace {
 
@@ -108,6 +109,8 @@ struct Refusal {
   std::optional<uint64_t> object_bytes = {};
   // The protocol has learned where the bucket is: the same request is to be sent there.
   bool moved = false;
+  // It may be about a header that the service does not know, and that the request would do without.
+  bool blames_headers = false;
   // This request alone is to be sent there; what comes after it goes where it always went. A
   // pointer, since refusals are part of the frames of reads, which are recycled up to 1 KiB.
   std::shared_ptr<const Elsewhere> elsewhere = nullptr;
@@ -196,6 +199,9 @@ class MultipartUploads {
   virtual std::optional<bool> has_equal_parts() const { return std::nullopt; }
   // Whether it says so by this refusal to complete an upload.
   virtual bool wants_equal_parts(const Error& /*refusal*/) const { return false; }
+  // Whether every service that speaks this tells a sum of what an upload has made. If not, its size
+  // may be all that there is to compare.
+  virtual bool tells_sums() const { return true; }
   virtual void build_start(HttpRequest& request, const WriteRequest& write) const = 0;
   // The id of the upload.
   virtual Result<std::string> parse_started(const Response& response) const {
@@ -426,6 +432,9 @@ class Protocol {
   // How large objects are written unless the caller says otherwise.
   virtual UploadMethod default_upload_method() const = 0;
 
+  // Headers that its requests would do without, for services that refuse them: at most
+  // kMostHeaderGroups. Where a refusal names none, they are left out in this order.
+  virtual std::span<const OptionalHeaders> optional_headers() const { return {}; }
   virtual const UrlSigning* url_signing() const { return nullptr; }
   // Signs the requests of one I/O thread. Null: this provider takes no credentials.
   virtual std::unique_ptr<Signer> make_signer() const = 0;

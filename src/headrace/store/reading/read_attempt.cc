@@ -30,8 +30,8 @@ struct Announcement {
 // Errors: kUnavailable for a head that contradicts itself.
 Result<Announcement> announcement(const ResponseHead& head, bool asked_for_range) {
   Announcement said;
-  // Some servers answer 200 to a range. What was sent, Content-Range tells. Where no range was asked
-  // for, it means nothing beside 200 (RFC 9110, 14.4), and some servers send it.
+  // Some servers answer 200 to a range. What was sent, Content-Range tells. Where no range was
+  // asked for, it means nothing beside 200 (RFC 9110, 14.4), and some servers send it.
   std::optional<std::string_view> value = head.find("content-range");
   if (head.status != 206 && !asked_for_range) value.reset();
   if (!value && head.status != 206) {

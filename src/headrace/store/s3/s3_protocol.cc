@@ -284,6 +284,20 @@ Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
   return CopyStep{.done = true, .token = "", .object = std::nullopt};
 }
 
+// Services that speak S3 as it was, or leave out what they do not need, refuse these (501), or all
+// that they do not know (400).
+std::span<const OptionalHeaders> S3Protocol::optional_headers() const {
+  static constexpr std::array kGroups = {
+      OptionalHeaders{"x-amz-mp-object-size",
+                      "it does not compare the size of an upload with what was sent"},
+      OptionalHeaders{"x-amz-checksum-mode",
+                      "what is read is compared only by size, and by ETag "
+                      "where verify= says so"},
+      OptionalHeaders{"x-amz-checksum-", "it does not compare what it is sent with a checksum"},
+  };
+  return kGroups;
+}
+
 std::unique_ptr<Signer> S3Protocol::make_signer() const {
   return std::make_unique<SigV4Signer>(home_);
 }
@@ -308,6 +322,15 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
       is_skewed || status == 401 || (is_bare && status == 400) ||
       is_one_of(said.code, {"ExpiredToken", "InvalidToken", "RequestExpired",
                             "TokenRefreshRequired", "InvalidAccessKeyId"});
+  // What is wrong with the bytes, or forbidden, is about no header.
+  refusal.blames_headers =
+      status == 501 ||
+      (status == 400 && code == Code::kInvalidArgument &&
+       !said.message.contains("match") &&  // of a sum or a size with what came
+       (is_bare || said.message.contains("x-amz-") ||
+        is_one_of(said.code,
+                  {"InvalidArgument", "InvalidRequest", "NotImplemented", "UnsupportedHeader",
+                   "InvalidHeader", "NotSupported", "UnsupportedOperation"})));
   // A bucket of another region: the header comes even with answers to HEAD, which have no body.
   std::string_view region = head.find("x-amz-bucket-region").value_or("");
   if (region.empty()) region = said.region;

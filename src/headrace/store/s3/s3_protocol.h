@@ -53,6 +53,7 @@ class S3Protocol final : public Protocol {
   const MultipartUploads* multipart() const override { return &multipart_; }
   const PartCopies* part_copies() const override { return &part_copies_; }
   UploadMethod default_upload_method() const override { return UploadMethod::kMultipart; }
+  std::span<const OptionalHeaders> optional_headers() const override;
   const UrlSigning* url_signing() const override { return &urls_; }
   std::unique_ptr<Signer> make_signer() const override;
   std::shared_ptr<const Endpoint> moved_to() const override { return home_->moved_to(); }

@@ -20,6 +20,7 @@ class S3MultipartUploads final : public MultipartUploads {
   bool is_conditional() const override { return true; }
   std::optional<bool> has_equal_parts() const override { return equal_parts_; }
   bool wants_equal_parts(const Error& refusal) const override;
+  bool tells_sums() const override { return false; }
   void build_start(HttpRequest& request, const WriteRequest& write) const override;
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,

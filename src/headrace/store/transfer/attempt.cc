@@ -56,7 +56,7 @@ Result<Attempt::Verdict> Attempt::end() {
                                 .of_replacement = replaces()});
   refused_as_direct_ = direct_ && refuses_direct(head_.head().status);
   // What is no answer to the request itself is not for the subclass.
-  if (refusal_->moved || refusal_->elsewhere != nullptr || refused_as_direct_) {
+  if (refusal_->moved || refusal_->elsewhere != nullptr || refused_as_direct_ || may_do_without()) {
     return std::unexpected(refusal_->error);
   }
   return refused(refusal_->error);

@@ -74,8 +74,10 @@ class Attempt : public ResponseSink {
   const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   const Protocol& protocol() const { return protocol_; }
   // Call before it is sent. `direct`: to a host that the map of the cluster names.
-  void begin(bool direct) {
+  // `may_do_without`: headers of it may be left out, if they are what is refused.
+  void begin(bool direct, bool may_do_without) {
     direct_ = direct;
+    may_do_without_ = may_do_without;
     status_ = 0;
     body_bytes_ = 0;
   }
@@ -85,6 +87,8 @@ class Attempt : public ResponseSink {
   virtual std::chrono::steady_clock::time_point queued() const { return {}; }
   // Whether its refusal means that the store's endpoint has to be asked.
   bool refused_as_direct() const { return refused_as_direct_; }
+  // Whether it was refused in such a way.
+  bool may_do_without() const { return may_do_without_ && refusal_ && refusal_->blames_headers; }
   // The caller has been told of the object: one that is not found may only be so for the moment.
   virtual bool is_known_to_exist() const { return false; }
   // It asks for the map of the cluster, and so cannot wait for one.
@@ -117,9 +121,11 @@ class Attempt : public ResponseSink {
   const Protocol& protocol_;
   BlockPool* pool_ = nullptr;
   HeadGate* gate_ = nullptr;
-  bool accepted_ = false;
-  bool direct_ = false, refused_as_direct_ = false;
-  bool has_enough_ = false;
+  // As bits: attempts are part of the frames of reads, which are recycled up to 1 KiB.
+  bool accepted_ : 1 = false;
+  bool direct_ : 1 = false, refused_as_direct_ : 1 = false;
+  bool has_enough_ : 1 = false;
+  bool may_do_without_ : 1 = false;
   uint16_t refusal_filled_ = 0;  // of `refusal_text_`
   uint16_t status_ = 0;
   uint64_t body_bytes_ = 0;

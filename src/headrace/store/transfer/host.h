@@ -24,6 +24,7 @@
 #include "headrace/store/transfer/hedge_rules.h"
 #include "headrace/store/transfer/host_log.h"
 #include "headrace/store/transfer/map_keeper.h"
+#include "headrace/store/transfer/optional_headers.h"
 #include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/transfer/write_conditions.h"
@@ -69,6 +70,7 @@ struct Host {
   ReadOrder reads;
   HostLog log;
   WriteConditions conditions;          // how the service treats them
+  LearnedHeaders headers;              // which of the optional ones it refuses
   std::atomic<int> has_multipart = 0;  // above 0: yes; below: no; 0: it is not known
   // It has said that the parts of an upload must have one size.
   std::atomic<bool> equal_parts = false;

@@ -127,6 +127,18 @@ void HostLog::tell_unverified(const std::string& url, ChecksumKind kind) {
                               ". Other objects of ", host_, " may be like it; this is said once"));
 }
 
+void HostLog::headers_left_out(std::span<const OptionalHeaders> groups, HeaderGroups which,
+                               const Error& refusal) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if ((which >> i & 1U) == 0) continue;
+    say(LogLevel::kWarning, cat(host_, " refuses requests with the header ", groups[i].prefix,
+                                "..., and takes them without: it is left out "
+                                "for ",
+                                LearnedHeaders::kForgottenAfter.count(), " minutes, and ",
+                                groups[i].without, " (", refusal.message(), ")"));
+  }
+}
+
 void HostLog::tell_contradicted(const std::string& redirect, const std::string& by_map) {
   say(LogLevel::kWarning,
       cat(host_, " redirects a request to ", redirect, ", where the map of the cluster names ",

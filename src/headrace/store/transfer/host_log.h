@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "headrace/base/log.h"
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
+#include "headrace/store/transfer/optional_headers.h"
 
 namespace headrace {
 
@@ -59,6 +61,9 @@ class HostLog {
     if (told_unverified_.load(std::memory_order_relaxed)) return;
     if (!told_unverified_.exchange(true, std::memory_order_relaxed)) tell_unverified(url(), kind);
   }
+  // It has refused a request with these headers as `refusal` says, and carried it out without.
+  void headers_left_out(std::span<const OptionalHeaders> groups, HeaderGroups which,
+                        const Error& refusal);
   // The host, which is the proxy of a cluster, sends requests to other targets than the map of the
   // cluster says, however often that is asked for. Said once.
   template <class Redirect, class ByMap>

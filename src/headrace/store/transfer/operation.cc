@@ -361,6 +361,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
       store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
     }
   }
+  if (exchanged) judge_headers(attempt, request, outcome);
   if (entering_) judge_entrance(exchanged.has_value(), outcome);
   if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
   if (exchanged) {
@@ -383,6 +384,61 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   if (rare_) rare_->race.reset();
   via_->give_back(std::move(connection_));
   return outcome;
+}
+
+// Takes out what the service is known to refuse, or what is tried without. True if there may be
+// more that could be left out.
+bool Operation::leave_out_headers(const Protocol& protocol, HttpRequest& request,
+                                  steady_clock::time_point now) {
+  const std::span<const OptionalHeaders> optional = protocol.optional_headers();
+  if (optional.empty()) return false;
+  const HeaderGroups without =
+      via_->host().headers.refused(now) | (rare_ ? rare_->without : HeaderGroups{0});
+  if (without != 0) leave_out(request.header_lines, optional, without);
+  return true;
+}
+
+// A refusal that headers may be the reason for: the same request follows without one group of them.
+// If that is carried out, they were. If nothing is left to leave out, the first refusal counts.
+void Operation::judge_headers(const Attempt& attempt, const HttpRequest& request,
+                              RetryState::Outcome& outcome) {
+  const std::span<const OptionalHeaders> optional = attempt.protocol().optional_headers();
+  if (optional.empty()) return;
+  LearnedHeaders& learned = via_->host().headers;
+  const bool is_trial = rare_ && rare_->without != 0;
+  if (!outcome.error) {
+    if (is_trial) {
+      const HeaderGroups without = std::exchange(rare_->without, 0);
+      learned.note_refused(without, thread().now());
+      via_->host().log.headers_left_out(optional, without, *rare_->with_headers);
+      rare_->with_headers.reset();
+    }
+    const auto all = static_cast<HeaderGroups>((1U << optional.size()) - 1);
+    if (learned.taken() != all) learned.note_taken(groups_in(request.header_lines, optional));
+    return;
+  }
+  if (attempt.refusal() == nullptr) return;
+  HeaderGroups next = 0;
+  if (attempt.may_do_without()) {
+    const HeaderGroups sent = groups_in(request.header_lines, optional);
+    next = named_group(outcome.error->message(), optional) & sent;
+    // 501 says that something is not known. 400 may be about anything: what was taken before is not
+    // the reason.
+    const bool is_sure = attempt.status() == 501;
+    const auto likely = static_cast<HeaderGroups>(is_sure ? sent : sent & ~learned.taken());
+    if (next == 0) next = static_cast<HeaderGroups>(likely & -likely);
+  }
+  if (next == 0) {
+    if (!is_trial) return;
+    rare_->without = 0;
+    outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
+    return;
+  }
+  if (!is_trial) rare().with_headers = *outcome.error;
+  rare().without |= next;
+  outcome.error.reset();
+  outcome.stale_credentials = false;
+  outcome.follow_up = true;
 }
 
 // Into the timeline: when the present attempt did what.
@@ -539,7 +595,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (Result<void> chosen = choose_lane(attempt.protocol(), request); !chosen) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
-    attempt.begin(direct_);
+    attempt.begin(direct_, leave_out_headers(attempt.protocol(), request, now));
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();

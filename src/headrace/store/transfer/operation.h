@@ -94,6 +94,10 @@ class Operation final : public Activity {
   void count_in_flight(bool in_flight);
   // Of the request, in the timeline: its attempts have the same.
   uint32_t number();
+  bool leave_out_headers(const Protocol& protocol, HttpRequest& request,
+                         std::chrono::steady_clock::time_point now);
+  void judge_headers(const Attempt& attempt, const HttpRequest& request,
+                     RetryState::Outcome& outcome);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
@@ -117,6 +121,8 @@ class Operation final : public Activity {
     uint64_t credential_version = 0;
   };
   struct Rare {
+    HeaderGroups without = 0;  // is tried without these, since they may be why it was refused:
+    std::optional<Error> with_headers = {};
     std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
     std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late
     uint8_t replaced_bodies = 0;

@@ -189,9 +189,10 @@ Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {
   return match == Match::kUnknown && is_of_parts(found, parts_) ? Match::kSame : match;
 }
 
-// There is nothing to compare what was copied with, if the server says nothing of it.
 bool CompleteMultipartAttempt::is_good(Match match) const {
-  return match == Match::kSame || (match == Match::kUnknown && !crc32c_);
+  if (match != Match::kUnknown) return match == Match::kSame;
+  // What was copied has no sum here to compare with.
+  return !crc32c_ || !protocol().multipart()->tells_sums();
 }
 
 std::optional<Error> CompleteMultipartAttempt::wrong_result(const ObjectInfo& found) const {

@@ -27,8 +27,8 @@ enum class Match : uint8_t {
   kUnknown,  // the same size, but there are no sums of one kind
 };
 Match compare_bytes(const ObjectInfo& found, uint64_t size_bytes, const Checksum& sum);
-// The same of a copy and its source. Where there are no sums of one kind, equal ETags that look like
-// MD5s are the same bytes; different ones tell nothing, since services encrypt.
+// The same of a copy and its source. Where there are no sums of one kind, equal ETags that look
+// like MD5s are the same bytes; different ones tell nothing, since services encrypt.
 Match compare_copy(const ObjectInfo& copy, const ObjectInfo& source);
 
 // What an object is besides its bytes.

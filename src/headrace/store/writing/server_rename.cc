@@ -75,10 +75,11 @@ void ServerRename::remove_source(ObjectInfo copy) {
   if (!source_.checksum.empty() && copy.checksum.empty() &&
       compare_copy(copy, source_) != Match::kSame) {
     pending_->complete(std::unexpected(
-        Error(Code::kUnavailable,
-              cat("it was copied to ", store_->url_of(copy.name), ", of which the service tells no ",
-                  "sum like that of the source, so that the source was not removed: both are "
-                  "there; compare them, and remove one"))
+        Error(
+            Code::kUnavailable,
+            cat("it was copied to ", store_->url_of(copy.name), ", of which the service tells no ",
+                "sum like that of the source, so that the source was not removed: both are "
+                "there; compare them, and remove one"))
             .with_url(store_->url_of(request_.source_name))
             .with_attempts(1)));
     return;

@@ -118,7 +118,6 @@ Result<Attempt::Verdict> CopyAttempt::finish_change() {
   return Verdict::kDone;
 }
 
-
 std::optional<Error> CopyAttempt::wrong_result(const ObjectInfo& found) const {
   return Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ", found.size_bytes,
                                    " bytes", crc32c_text(found)));

@@ -1,0 +1,149 @@
+"""Services that refuse headers which a request would do without."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import headrace
+from headrace import MiB, Store
+from testing.faultserver.client import FaultServer
+from tests.keys import S3_KEYS
+
+MODE, SIZE, SUM = "x-amz-checksum-mode", "x-amz-mp-object-size", "x-amz-checksum-crc32c"
+HEADERS = (MODE, SIZE, SUM, "x-amz-checksum-type", "x-amz-checksum-algorithm")
+
+
+def refusing(*headers: str, status: int = 501, **rule: Any) -> list[dict[str, Any]]:
+    return [
+        {"match": {"header": {"name": each, "contains": ""}, **rule}, "action": {"status": status}}
+        for each in headers
+    ]
+
+
+def open_store(server: FaultServer, **options: Any) -> Store:
+    server.bucket("bucket")
+    return Store("s3://bucket", endpoint=server.url, credentials=S3_KEYS, **options)
+
+
+def refused(server: FaultServer) -> list[str]:
+    return [each["kind"] for each in server.log() if each["status"] in (400, 501)]
+
+
+def write_in_parts(store: Store, name: str) -> bytes:
+    data = bytes(range(256)) * (11 * MiB // 256)
+    url = f"{store.url}/{name}"
+    with headrace.open(url, "wb", part_bytes=5 * MiB, store=store) as file:
+        file.write(data)
+    return data
+
+
+# 400 may be about anything: it is believed only of headers that were never taken.
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [(headers, 501) for headers in (*((each,) for each in HEADERS), HEADERS)]
+    + [(headers, 400) for headers in ((MODE,), (SIZE,), (SUM,), HEADERS)],
+)
+def test_everything_works_without_the_header(
+    s3_server: FaultServer, headers: tuple[str, ...], status: int
+) -> None:
+    store = open_store(s3_server)
+    s3_server.put("bucket", "there", b"from another program")
+    s3_server.faults(refusing(*headers, status=status))
+    assert store.stat("there").size_bytes == 20
+    assert store.read("there").bytes() == b"from another program"
+    assert store.write("a", b"bytes").size_bytes == 5
+    assert store.read("a").bytes() == b"bytes"
+    data = write_in_parts(store, "parts")
+    assert store.read("parts").bytes() == data
+    assert store.copy("parts", "copied").size_bytes == len(data)
+    assert store.rename("a", "renamed").name == "renamed"
+    headrace.checkpoint.save({"x": torch.ones(3)}, f"{store.url}/c.pt", store=store)
+    assert torch.equal(
+        headrace.checkpoint.load(f"{store.url}/c.pt", store=store)["x"], torch.ones(3)
+    )
+    store.delete("renamed")
+    assert sorted(each.name for each in store.list()) == ["c.pt", "copied", "parts", "there"]
+    assert not any(s3_server.uploads().values())
+
+
+@pytest.mark.parametrize(
+    ("header", "call"),
+    [
+        (MODE, lambda store: store.read("there")),
+        (MODE, lambda store: store.stat("there")),
+        (SUM, lambda store: store.write("a", b"b")),
+        (SIZE, lambda store: write_in_parts(store, "parts")),
+    ],
+)
+def test_it_is_learned_by_one_refused_request_and_said_once(
+    s3_server: FaultServer,
+    caplog: pytest.LogCaptureFixture,
+    header: str,
+    call: Callable[[Store], Any],
+) -> None:
+    store = open_store(s3_server)
+    s3_server.put("bucket", "there", b"x")
+    s3_server.faults(refusing(header))
+    with caplog.at_level(logging.WARNING, "headrace"):
+        call(store)
+        first = len(refused(s3_server))
+        call(store)
+        call(open_store(s3_server))  # another store of the same service
+        headrace.metrics()
+    # Where the refusal names no header, those before it in the order are tried first.
+    assert 1 <= first <= 2
+    assert len(refused(s3_server)) == first
+    told = [
+        each.message for each in caplog.records if "it is left out for 10 minutes" in each.message
+    ]
+    assert len(told) == 1
+    assert s3_server.url in told[0]
+    assert header.startswith(told[0].partition("with the header ")[2].partition("...")[0])
+
+
+def test_what_cannot_be_carried_out_at_all_fails_as_it_first_did(s3_server: FaultServer) -> None:
+    store = open_store(s3_server)
+    s3_server.faults([{"match": {"kind": "upload"}, "action": {"status": 501}}])
+    with pytest.raises(headrace.InvalidArgumentError, match="does not implement"):
+        store.write("a", b"b")
+    tried = len(refused(s3_server))
+    assert tried == 2  # with its checksum, and without
+    s3_server.faults([])
+    store.write("a", b"b")
+    [put] = [each for each in s3_server.log()[-1:] if each["kind"] == "upload"]
+    assert SUM in {name.lower() for name in put["headers"]}
+
+
+@pytest.mark.parametrize("status", [403, 503, 500])
+def test_other_refusals_teach_nothing(s3_server: FaultServer, status: int) -> None:
+    retry = headrace.RetryOptions(max_attempts=2, initial_backoff_s=0.001)
+    store = open_store(s3_server, retry=retry)
+    s3_server.faults(refusing(SUM, status=status))
+    with pytest.raises(headrace.HeadraceError):
+        store.write("a", b"b")
+    puts = [each for each in s3_server.log() if each["kind"] == "upload"]
+    assert all(SUM in {name.lower() for name in each["headers"]} for each in puts)
+
+
+def test_bytes_that_arrived_wrong_are_no_matter_of_headers(s3_server: FaultServer) -> None:
+    retry = headrace.RetryOptions(max_attempts=2, initial_backoff_s=0.001)
+    store = open_store(s3_server, retry=retry)
+    s3_server.faults([{"match": {"kind": "upload"}, "action": "wrong_checksum"}])
+    with pytest.raises(headrace.HeadraceError):
+        store.write("a", b"b")
+    puts = [each for each in s3_server.log() if each["kind"] == "upload"]
+    assert all(SUM in {name.lower() for name in each["headers"]} for each in puts)
+
+
+def test_a_header_that_was_taken_is_not_blamed_for_a_bad_request(s3_server: FaultServer) -> None:
+    store = open_store(s3_server)
+    store.write("a", b"b")
+    s3_server.faults([{"match": {"kind": "upload"}, "action": {"status": 400}}])
+    with pytest.raises(headrace.InvalidArgumentError):
+        store.write("a", b"b")
+    assert len(refused(s3_server)) == 1
