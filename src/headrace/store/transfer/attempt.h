@@ -87,7 +87,9 @@ class Attempt : public ResponseSink {
   virtual std::chrono::steady_clock::time_point queued() const { return {}; }
   // Whether its refusal means that the store's endpoint has to be asked.
   bool refused_as_direct() const { return refused_as_direct_; }
-  // Whether it was refused in such a way.
+  // Handles the refusal, once there is nothing (more) to be left out, with this error.
+  Result<Verdict> take_refusal(Error error) { return refused(std::move(error)); }
+  // Whether it was refused in such a way. Then end() leaves the refusal to take_refusal().
   bool may_do_without() const { return may_do_without_ && refusal_ && refusal_->blames_headers; }
   // The caller has been told of the object: one that is not found may only be so for the moment.
   virtual bool is_known_to_exist() const { return false; }

@@ -400,13 +400,14 @@ bool Operation::leave_out_headers(const Protocol& protocol, HttpRequest& request
 
 // A refusal that headers may be the reason for: the same request follows without one group of them.
 // If that is carried out, they were. If nothing is left to leave out, the first refusal counts.
-void Operation::judge_headers(const Attempt& attempt, const HttpRequest& request,
+void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
                               RetryState::Outcome& outcome) {
   const std::span<const OptionalHeaders> optional = attempt.protocol().optional_headers();
   if (optional.empty()) return;
   LearnedHeaders& learned = via_->host().headers;
   const bool is_trial = rare_ && rare_->without != 0;
-  if (!outcome.error) {
+  if (attempt.refusal() == nullptr) {
+    if (outcome.error) return;  // it was not understood, which is no matter of headers
     if (is_trial) {
       const HeaderGroups without = std::exchange(rare_->without, 0);
       learned.note_refused(without, thread().now());
@@ -417,21 +418,34 @@ void Operation::judge_headers(const Attempt& attempt, const HttpRequest& request
     if (learned.taken() != all) learned.note_taken(groups_in(request.header_lines, optional));
     return;
   }
-  if (attempt.refusal() == nullptr) return;
-  HeaderGroups next = 0;
-  if (attempt.may_do_without()) {
-    const HeaderGroups sent = groups_in(request.header_lines, optional);
-    next = named_group(outcome.error->message(), optional) & sent;
-    // 501 says that something is not known. 400 may be about anything: what was taken before is not
-    // the reason.
-    const bool is_sure = attempt.status() == 501;
-    const auto likely = static_cast<HeaderGroups>(is_sure ? sent : sent & ~learned.taken());
-    if (next == 0) next = static_cast<HeaderGroups>(likely & -likely);
-  }
-  if (next == 0) {
+  if (!attempt.may_do_without()) {
     if (!is_trial) return;
+    // Without them it gets another answer than with them, which was the one to tell.
     rare_->without = 0;
-    outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
+    if (outcome.error) outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
+    return;
+  }
+  // The credentials first, where they may be the reason.
+  if (outcome.stale_credentials && !std::exchange(rare().had_credentials, true)) return;
+  const HeaderGroups sent = groups_in(request.header_lines, optional);
+  HeaderGroups next = named_group(outcome.error->message(), optional) & sent;
+  // 501 says that something is not known. 400 may be about anything: what was taken before is not
+  // the reason.
+  const bool is_sure = attempt.status() == 501;
+  const auto likely = static_cast<HeaderGroups>(is_sure ? sent : sent & ~learned.taken());
+  if (next == 0) next = static_cast<HeaderGroups>(likely & -likely);
+  if (next == 0) {
+    if (is_trial) {
+      rare_->without = 0;
+      outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
+    }
+    Result<Attempt::Verdict> verdict = attempt.take_refusal(std::move(*outcome.error));
+    outcome.error.reset();
+    if (verdict) {
+      outcome.follow_up = *verdict == Attempt::Verdict::kAgain;
+    } else {
+      outcome.error = std::move(verdict.error());
+    }
     return;
   }
   if (!is_trial) rare().with_headers = *outcome.error;

@@ -96,8 +96,7 @@ class Operation final : public Activity {
   uint32_t number();
   bool leave_out_headers(const Protocol& protocol, HttpRequest& request,
                          std::chrono::steady_clock::time_point now);
-  void judge_headers(const Attempt& attempt, const HttpRequest& request,
-                     RetryState::Outcome& outcome);
+  void judge_headers(Attempt& attempt, const HttpRequest& request, RetryState::Outcome& outcome);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
@@ -123,6 +122,7 @@ class Operation final : public Activity {
   struct Rare {
     HeaderGroups without = 0;  // is tried without these, since they may be why it was refused:
     std::optional<Error> with_headers = {};
+    bool had_credentials = false;                      // new ones were tried first
     std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
     std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late
     uint8_t replaced_bodies = 0;
