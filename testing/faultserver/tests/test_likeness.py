@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import md5
+from xml.etree import ElementTree
 
 import pytest
 
@@ -248,6 +249,21 @@ def test_xml_is_written_as_some_services_write_it(
     answer = client.call("POST", "/b/big?uploads")
     assert re.search(pattern, answer.body), answer.body
     assert client.call("GET", "/b/o").body == DATA
+
+
+@pytest.mark.parametrize("like", ["short-root", "no-namespace", "prefix", "cdata"])
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("GET", "/b?list-type=2"), ("GET", "/b/none"), ("POST", "/b/big?uploads")],
+)
+def test_every_form_of_xml_is_xml(
+    server: FaultServer, client: RawClient, like: str, method: str, target: str
+) -> None:
+    server.like(like)
+    server.put("b", "a&b <c>", b"x")
+    body = client.call(method, target).body
+    names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(body).iter()}
+    assert names & {"Key", "Code", "UploadId"}
 
 
 def test_sections_of_characters_have_names_without_escapes(
