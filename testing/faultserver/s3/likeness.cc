@@ -142,7 +142,8 @@ std::string with_sections(std::string_view xml) {
     const size_t end = std::min(xml.find('<'), xml.size());
     const std::string_view text = xml.substr(0, end);
     const std::string plain = unescaped(text);
-    if (text.find_first_not_of(" \n") == std::string_view::npos || text.contains("&#") || plain.contains("]]>")) {
+    if (text.find_first_not_of(" \n") == std::string_view::npos || text.contains("&#") ||
+        plain.contains("]]>")) {
       out += text;
     } else {
       out += "<![CDATA[" + plain + "]]>";
