@@ -2,6 +2,7 @@
 export HEADRACE_FAKE_GCS_SERVER=${HEADRACE_FAKE_GCS_SERVER:-$PWD/build/servers/fake-gcs-server}
 export HEADRACE_AISNODE=${HEADRACE_AISNODE:-$PWD/build/servers/aisnode}
 export HEADRACE_MINIO=${HEADRACE_MINIO:-$PWD/build/servers/minio}
+export HEADRACE_VERSITYGW=${HEADRACE_VERSITYGW:-$PWD/build/servers/versitygw}
 export HEADRACE_FAULTSERVER=${HEADRACE_FAULTSERVER:-$PWD/build/release/testing/faultserver/headrace-faultserver}
 if ! symbolizer=$(command -v llvm-symbolizer-19); then symbolizer=; fi
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:external_symbolizer_path=$symbolizer

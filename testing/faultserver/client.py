@@ -46,7 +46,9 @@ class FaultServer:
     """One running server; a context manager that stops it.
 
     `dialect` is "gcs", "s3" or "ais"; `domains` are the hosts below which an S3 bucket's name may
-    stand ("bucket.localhost" works unless others are given). A server of AIStore is a cluster: a
+    stand ("bucket.localhost" works unless others are given). With `like` an S3 server has the
+    manners of some services: one or several of the names in README.md, "crc64-only" for one. A
+    server of AIStore is a cluster: a
     proxy, at `url`, `targets` targets, and the other ones of `proxies`, numbered in this order,
     each at a port of its own; by `personality` it answers as 3.23 ("A") or as 5.0 ("B") does.
 
@@ -59,6 +61,7 @@ class FaultServer:
         *,
         dialect: str = "gcs",
         domains: Iterable[str] = (),
+        like: str | Iterable[str] = (),
         targets: int | None = None,
         proxies: int | None = None,
         personality: str | None = None,
@@ -78,6 +81,8 @@ class FaultServer:
             self._command += ["--proxies", str(proxies)]
         if personality is not None:
             self._command += ["--personality", personality]
+        for name in (like,) if isinstance(like, str) else like:
+            self._command += ["--like", name]
         for domain in domains:
             self._command += ["--domain", domain]
         if tls_cert is not None and tls_key is not None:
@@ -246,6 +251,14 @@ class FaultServer:
     def uploads_config(self, **spec: Any) -> None:
         """What multipart uploads must be like: min_part_bytes, max_parts, equal_parts."""
         self._post("uploads_config", spec)
+
+    def like(self, *names: str, **members: Any) -> None:
+        """Give all S3 buckets, and those made later, the manners of these services.
+
+        `names` and the `members` of buckets are those of README.md. They come on top of what was
+        there; a reset returns to those of the start.
+        """
+        self._post("like", {"names": list(names), **members})
 
     # Buckets and objects, past all faults and unrecorded.
 

@@ -251,6 +251,10 @@ Response control(World& world, Request& request) {
     return fine();
   }
   if (path == "bucket") return set_bucket(world, spec);
+  if (path == "like") {
+    const std::string why = world.dialect->set_likeness(world.storage, spec);
+    return why.empty() ? fine() : wrong(why);
+  }
   if (path == "synthetic") return make_synthetic(world, spec);
   if (path == "close_connections") return close_connections(world, spec);
   if (path == "release") {
@@ -298,7 +302,9 @@ Response control(World& world, Request& request) {
       } else if (name == "max_parts") {
         world.storage.max_parts = static_cast<uint64_t>(value.integer());
       } else if (name == "equal_parts") {
-        world.storage.equal_parts = value.boolean();
+        const std::string why =
+            world.dialect->set_likeness(world.storage, Json::Object{{name, value}});
+        if (!why.empty()) return wrong(why);
       } else {
         return wrong("uploads_config: " + name);
       }

@@ -67,6 +67,11 @@ class Dialect {
   // Sets what only this dialect's buckets have; a sentence if there is no such member or value.
   virtual std::string set_bucket_member(Bucket& bucket, const std::string& member,
                                         const Json& value) const = 0;
+  // Makes all buckets, and those to come, like those of the services that `spec` names: `names`,
+  // and members of buckets. A sentence if there is no such name, member or value.
+  virtual std::string set_likeness(Storage&, const Json&) const {
+    return "only S3 has services that differ";
+  }
   // What the control API tells of a stored object.
   virtual std::string describe(const Bucket& bucket, const Object& object) const = 0;
 };

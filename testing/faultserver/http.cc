@@ -227,8 +227,10 @@ std::string serialise_head(const Response& response, uint64_t content_length) {
   out.reserve(1024);
   out += "HTTP/1.1 ";
   append_number(out, static_cast<uint64_t>(response.status));
-  out += ' ';
-  out += reason_phrase(response.status);
+  if (!response.without_reason) {
+    out += ' ';
+    out += reason_phrase(response.status);
+  }
   out += "\r\n";
   for (const auto& [name, value] : response.headers) {
     out += name;

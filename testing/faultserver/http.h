@@ -76,6 +76,9 @@ struct Response {
   bool head_only = false;  // An answer to HEAD: the length is told, the body is not sent.
   bool without_length = false;
   bool stalls = false;  // After the body that there is, silence.
+  bool without_reason = false;
+  bool closes = false;      // The connection, and does not say so.
+  double idle_close_s = 0;  // The connection, when so long nothing is asked; 0: the server's time.
 
   void set(std::string_view name, std::string value);
   void remove(std::string_view name);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: headrace-faultserver [--dialect ais|gcs|s3] [--targets N] [--proxies N] "
-    "[--personality A|B] [--domain HOST]... [--port N]\n"
+    "[--personality A|B] [--domain HOST]... [--like NAME]... [--port N]\n"
     "         [--bind ADDRESS] [--tls-cert FILE --tls-key FILE] [--threads N]\n"
     "         [--port-file FILE] [--log-capacity N] [--no-md5] [--stop-with-stdin]\n";
 
@@ -35,10 +35,11 @@ struct Options {
   uint64_t log_capacity = 200'000;
   std::string port_file;
   std::string dialect = "gcs";
-  char personality = 'B';            // Of ais.
-  uint32_t targets = 1;              // Of ais.
-  uint32_t proxies = 1;              // Of ais.
-  std::vector<std::string> domains;  // Of s3: hosts below which a bucket may stand.
+  char personality = 'B';               // Of ais.
+  uint32_t targets = 1;                 // Of ais.
+  uint32_t proxies = 1;                 // Of ais.
+  std::vector<std::string> domains;     // Of s3: hosts below which a bucket may stand.
+  std::vector<std::string> likenesses;  // Of s3.
   bool with_md5 = true;
   bool stop_with_stdin = false;
 };
@@ -87,6 +88,8 @@ Options parse_options(int argc, char** argv) {
       options.proxies = static_cast<uint32_t>(std::max<uint64_t>(1, number(16)));
     } else if (name == "--domain") {
       options.domains.push_back(value());
+    } else if (name == "--like") {
+      options.likenesses.push_back(value());
     } else if (name == "--port-file") {
       options.port_file = value();
     } else if (name == "--log-capacity") {
@@ -166,6 +169,14 @@ int serve(const Options& options) {
   world.ais.personality = world.ais.first_personality = options.personality;
   world.cluster = make_cluster(listener, node_count, options.targets);
   world.storage.compute_md5 = options.with_md5;
+  if (!options.likenesses.empty()) {
+    Json::Array names;
+    for (const std::string& name : options.likenesses) names.emplace_back(name);
+    const std::string why =
+        world.dialect->set_likeness(world.storage, Json::Object{{"names", std::move(names)}});
+    if (!why.empty()) refuse("--like: " + why);
+    world.storage.first_s3 = world.storage.new_s3;
+  }
   std::vector<std::unique_ptr<Loop>> loops;
   for (uint64_t i = 0; i < options.threads; ++i) {
     loops.push_back(std::make_unique<Loop>(world, listener));

@@ -249,6 +249,7 @@ struct Loop::Connection {
   // The epochs when it was accepted and when its request began: only later ones concern it.
   uint64_t close_epoch = 0, release_epoch = 0, node_close_epoch = 0;
   double idle_since_s = 0;
+  double idle_close_s = 0;  // As the last answer had it; 0: the server's.
   uint64_t bytes_in = 0, bytes_out = 0;
 
   std::string in;  // Received and not used yet, from `in_at` on.
@@ -567,7 +568,8 @@ bool Loop::handshake(Connection& connection) {
 
 // Ends a connection on which nothing has been asked for too long, or sees to it that it will be.
 bool Loop::closes_idle(Connection& connection) {
-  const double idle_close_s = world_.idle_close_s;
+  const double idle_close_s =
+      connection.idle_close_s > 0 ? connection.idle_close_s : world_.idle_close_s.load();
   if (idle_close_s <= 0 || connection.was_control) return false;
   const double ends_at_s = connection.idle_since_s + idle_close_s;
   if (world_.now_s() < ends_at_s) {
@@ -874,9 +876,13 @@ void Loop::prepare(Connection& connection, Response response, double delay_s) {
   }
   connection.after = After::kNext;
   connection.end_word = "done";
-  if (connection.request.wants_close() || connection.body_unread || (fault && fault->close_after)) {
+  connection.idle_close_s = response.idle_close_s;
+  const bool closes_quietly =
+      response.closes || (fault && fault->close_after && !fault->announce_close);
+  if (connection.request.wants_close() || connection.body_unread || closes_quietly ||
+      (fault && fault->close_after)) {
     connection.after = After::kFin;
-    if (!fault || !fault->close_after || fault->announce_close) response.set("Connection", "close");
+    if (!closes_quietly) response.set("Connection", "close");
   }
   uint64_t length = response.body.size_bytes();
   if (fault && fault->wrong_length != 0) {

@@ -172,7 +172,10 @@ Bucket* Storage::find(std::string_view name) {
 
 Bucket& Storage::create(const std::string& name) {
   std::unique_ptr<Bucket>& slot = buckets_[name];
-  if (!slot) slot = std::make_unique<Bucket>(name);
+  if (!slot) {
+    slot = std::make_unique<Bucket>(name);
+    slot->s3 = new_s3;
+  }
   return *slot;
 }
 
@@ -206,7 +209,7 @@ void Storage::clear() {
   sessions.clear();
   min_part_bytes = uint64_t{5} << 20;
   max_parts = 10'000;
-  equal_parts = false;
+  new_s3 = first_s3;
 }
 
 }  // namespace faultserver

@@ -93,7 +93,10 @@ struct MultipartUpload {  // Of the XML API, and of S3.
 
 // What only buckets of S3 have: where they live, who may use them, and what their server lacks.
 struct S3Bucket {
-  enum class Support { kYes, kIgnored, kRefused };
+  // Refused is by 501, or by 400.
+  enum class Support { kYes, kIgnored, kRefused, kRefused400 };
+  // Of the checksums, also: one of the whole by CRC-64/NVME alone, or those of the parts alone.
+  enum class Sums { kAll, kIgnored, kRefused, kRefused400, kCrc64Only, kCompositeOnly };
   enum class ListFault { kNone, kRepeatsPage, kRepeatsToken, kUnordered };
 
   std::string region{};       // Empty: any is fine in a signature.
@@ -103,13 +106,27 @@ struct S3Bucket {
   std::set<std::string> access_keys{};  // Empty: every key of the server.
   Support conditional_writes = Support::kYes;
   Support conditional_deletes = Support::kYes;
-  bool has_checksums = true;
+  Sums sums = Sums::kAll;
+  bool has_copy_sums = true;  // False: a copy is left without a checksum.
   bool has_encoding_type = true;
   std::string default_checksum = "CRC64NVME";  // Of objects that come without one; empty: none.
   ListFault list_fault = ListFault::kNone;
   bool completes_again = false;                  // An upload that is complete can be completed.
   std::map<std::string, ObjectPtr> completed{};  // By the id of the upload.
   uint64_t version_id_bytes = 32;
+  std::map<std::string, int> refused_headers{};  // In lower case; the status of each.
+  bool equal_parts = false;  // All parts of an upload but the last have one size.
+  bool deletes_many = true;
+  std::string parent_conflict{};  // The code of the 409 for a name below an object; empty: fine.
+  bool closes = false;            // Connections, after each answer, and does not say so.
+  double idle_close_s = 0;        // Connections without a request for so long; 0: the server's.
+  bool has_reasons = true;        // In status lines.
+  bool has_stray_ranges = false;  // Content-Range also where no range was asked for.
+  std::set<std::string> xml_forms{};  // short_root, no_namespace, prefix, cdata.
+
+  bool has_checksums() const {
+    return sums == Sums::kAll || sums == Sums::kCrc64Only || sums == Sums::kCompositeOnly;
+  }
 };
 
 // What only buckets of AIStore have.
@@ -211,9 +228,8 @@ class Storage {
   std::map<std::string, ResumableSession> sessions;
   bool compute_md5 = true;
   uint64_t min_part_bytes = uint64_t{5} << 20;
-  // S3: how many parts an upload may have, and whether all but the last must have one size.
-  uint64_t max_parts = 10'000;
-  bool equal_parts = false;
+  uint64_t max_parts = 10'000;    // S3: that an upload may have.
+  S3Bucket new_s3{}, first_s3{};  // What new buckets are like; and after a reset.
 
  private:
   std::map<std::string, std::unique_ptr<Bucket>, std::less<>> buckets_;

@@ -16,6 +16,7 @@ from testing.faultserver.client import FaultServer
 from testing.servers import AistoreCluster, FakeGcsServer, MinioServer
 from testing.servers import minio as minio_module
 from tests.conformance.subject import Abilities, Subject
+from tests.dialects.services import LIKENESSES, WITHOUT_CONDITIONS
 from tests.keys import S3_KEYS
 
 FILE = Abilities(
@@ -289,11 +290,28 @@ _MAKERS = {
 _ROOTS = {"": "", "-below": BELOW}
 
 
+def _like(name: str) -> Callable[[pytest.FixtureRequest, str], Subject]:
+    """Make a subject at the fault server that has the manners of this service."""
+
+    def make(request: pytest.FixtureRequest, below: str) -> Subject:
+        made = _s3_fault_server(request, below)
+        server: FaultServer = request.getfixturevalue("s3_server")
+        server.like(name)
+        return made
+
+    return make
+
+
 @pytest.fixture(
     params=[
         pytest.param((maker, below), id=f"{store}{root}")
         for store, maker in _MAKERS.items()
         for root, below in _ROOTS.items()
+    ]
+    + [
+        pytest.param((_like(name), ""), id=f"s3-like-{name}", marks=pytest.mark.soak)
+        for name in LIKENESSES
+        if name not in WITHOUT_CONDITIONS and name != "file-tree"
     ]
 )
 def subject(request: pytest.FixtureRequest) -> Subject:

@@ -28,6 +28,17 @@ std::optional<S3Bucket::Support> support_from(std::string_view text) {
   if (text == "yes") return S3Bucket::Support::kYes;
   if (text == "ignored") return S3Bucket::Support::kIgnored;
   if (text == "refused") return S3Bucket::Support::kRefused;
+  if (text == "refused_400") return S3Bucket::Support::kRefused400;
+  return std::nullopt;
+}
+
+std::optional<S3Bucket::Sums> sums_from(std::string_view text) {
+  if (text == "all") return S3Bucket::Sums::kAll;
+  if (text == "ignored") return S3Bucket::Sums::kIgnored;
+  if (text == "refused") return S3Bucket::Sums::kRefused;
+  if (text == "refused_400") return S3Bucket::Sums::kRefused400;
+  if (text == "crc64_only") return S3Bucket::Sums::kCrc64Only;
+  if (text == "composite_only") return S3Bucket::Sums::kCompositeOnly;
   return std::nullopt;
 }
 
@@ -62,7 +73,42 @@ std::string set_bucket_member(S3Bucket& bucket, const std::string& member, const
     (member == "conditional_writes" ? bucket.conditional_writes : bucket.conditional_deletes) =
         *support;
   } else if (member == "checksums") {
-    bucket.has_checksums = value.boolean();
+    // True and false are "all" and "ignored".
+    const std::optional<S3Bucket::Sums> sums = sums_from(value.is_string() ? text
+                                                         : value.boolean() ? "all"
+                                                                           : "ignored");
+    if (!sums) return wrong_value();
+    bucket.sums = *sums;
+  } else if (member == "copy_checksums") {
+    bucket.has_copy_sums = value.boolean();
+  } else if (member == "refused_headers") {
+    bucket.refused_headers.clear();
+    for (const auto& [name, status] : value.object()) {
+      bucket.refused_headers[lower(name)] = static_cast<int>(status.integer());
+    }
+  } else if (member == "equal_parts") {
+    bucket.equal_parts = value.boolean();
+  } else if (member == "delete_many") {
+    bucket.deletes_many = value.boolean();
+  } else if (member == "parent_conflict") {
+    bucket.parent_conflict = text;
+  } else if (member == "closes") {
+    bucket.closes = value.boolean();
+  } else if (member == "idle_close_ms") {
+    bucket.idle_close_s = value.number() / 1000;
+  } else if (member == "reasons") {
+    bucket.has_reasons = value.boolean();
+  } else if (member == "stray_ranges") {
+    bucket.has_stray_ranges = value.boolean();
+  } else if (member == "xml") {
+    bucket.xml_forms.clear();
+    for (const Json& form : value.array()) {
+      const std::string name = form.text();
+      if (name != "short_root" && name != "no_namespace" && name != "prefix" && name != "cdata") {
+        return wrong_value();
+      }
+      bucket.xml_forms.insert(name);
+    }
   } else if (member == "encoding_type") {
     bucket.has_encoding_type = value.boolean();
   } else if (member == "default_checksum") {

@@ -26,6 +26,10 @@ std::optional<Response> failed(const Call& call, const Object* current, S3Bucket
   if (support == S3Bucket::Support::kRefused) {
     return not_implemented(call.route, match.empty() ? "If-None-Match" : "If-Match");
   }
+  if (support == S3Bucket::Support::kRefused400) {
+    return invalid_argument(call.route, match.empty() ? "If-None-Match" : "If-Match",
+                            match.empty() ? none_match : match, "This header is not supported.");
+  }
   if (!none_match.empty()) {
     if (none_match != "*") return not_implemented(call.route, "If-None-Match");
     if (current) return precondition_failed(call.route, "If-None-Match");

@@ -153,12 +153,6 @@ void each_checksum(std::string_view body, auto change) {
   }
 }
 
-// Whether the body is a result of the server's, and not an object that happens to be XML.
-bool is_result(const Response& response) {
-  return find_header(response.headers, "content-type") == "application/xml" &&
-         !has_header(response.headers, "accept-ranges");
-}
-
 bool is_sum_header(std::string_view name) {
   constexpr std::string_view kPrefix = "x-amz-checksum-";
   return lower(name).starts_with(kPrefix) && algorithm_from(name.substr(kPrefix.size()));
@@ -247,12 +241,18 @@ class S3 final : public Dialect {
     if (route.kind == Kind::kUpload || route.kind == Kind::kMultipartPart) {
       if (std::optional<Response> wrong = unwrap_body(request, route)) return *wrong;
     }
-    Response response = answer_call(call);
+    Response response;
+    if (std::optional<Response> refusal = failed_likeness(call)) {
+      response = std::move(*refusal);
+    } else {
+      response = answer_call(call);
+    }
     // Who may not list is not told whether an object exists.
     if (response.status == 404 && !route.object.empty() &&
         bucket->denied_permissions.contains("s3:ListBucket")) {
-      return s3::error(route, 403, "AccessDenied", "Access Denied");
+      response = s3::error(route, 403, "AccessDenied", "Access Denied");
     }
+    apply_likeness(bucket->s3, response);
     return response;
   }
 
@@ -328,6 +328,10 @@ class S3 final : public Dialect {
   std::string set_bucket_member(Bucket& bucket, const std::string& member,
                                 const Json& value) const override {
     return s3::set_bucket_member(bucket.s3, member, value);
+  }
+
+  std::string set_likeness(Storage& storage, const Json& spec) const override {
+    return s3::set_likeness(storage, spec);
   }
 
   std::string describe(const Bucket& bucket, const Object& object) const override {

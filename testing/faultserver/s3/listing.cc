@@ -91,7 +91,7 @@ void append_facts(std::string& out, const Call& call, const Object& object) {
   out += "</LastModified><ETag>&quot;";
   out += etag_of(object);
   out += "&quot;</ETag>";
-  if (call.bucket.s3.has_checksums) {
+  if (call.bucket.s3.has_checksums()) {
     if (object.is_made) {
       out +=
           "<ChecksumAlgorithm>CRC32C</ChecksumAlgorithm>"

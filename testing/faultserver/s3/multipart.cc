@@ -18,7 +18,7 @@ namespace {
 std::optional<Response> read_checksum_wishes(const Call& call, S3Facts& facts) {
   const std::string_view name = call.request.header("x-amz-checksum-algorithm");
   const std::string_view type = call.request.header("x-amz-checksum-type");
-  if (!call.bucket.s3.has_checksums) return std::nullopt;
+  if (!call.bucket.s3.has_checksums()) return std::nullopt;
   const std::optional<Algorithm> algorithm =
       algorithm_from(name.empty() ? std::string_view(call.bucket.s3.default_checksum) : name);
   if (!name.empty() && !algorithm) {
@@ -106,7 +106,7 @@ Response put_part(const Call& call, MultipartUpload& upload) {
   int64_t number = 0;
   if (std::optional<Response> wrong = wrong_part_number(call, number)) return *wrong;
   if (std::optional<Response> wrong = failed_upload_key(call, upload)) return *wrong;
-  const bool has_checksums = call.bucket.s3.has_checksums;
+  const bool has_checksums = call.bucket.s3.has_checksums();
   const Given given = has_checksums ? given_checksum(call.request, call.route) : Given{};
   if (given.wrong) return *given.wrong;
   MultipartUpload::Part part;
@@ -152,7 +152,7 @@ Response copy_part(const Call& call, MultipartUpload& upload) {
   std::string out =
       element("LastModified", iso_time(kept.updated_us)) + element("ETag", quoted(kept.etag));
   const std::optional<Algorithm> algorithm = algorithm_from(upload.draft.s3.checksum_algorithm);
-  if (algorithm && upload.draft.s3.tells_parts) {
+  if (algorithm && upload.draft.s3.tells_parts && call.bucket.s3.has_copy_sums) {
     out += element(element_name(*algorithm), base64_encode(kept.sum));
   }
   Response response = document("CopyPartResult", out);
@@ -206,7 +206,7 @@ std::optional<Response> join_parts(const Call& call, const MultipartUpload& uplo
     }
     const uint64_t first_size = upload.parts.at(numbers.front()).body.size_bytes();
     const bool is_last = i + 1 == listed.size();
-    if (call.storage.equal_parts && (is_last ? size > first_size : size != first_size)) {
+    if (call.bucket.s3.equal_parts && (is_last ? size > first_size : size != first_size)) {
       return error(call.route, 400, "InvalidPart",
                    "All non-trailing parts must have the same length.");
     }
@@ -254,7 +254,7 @@ std::optional<Response> wrong_whole(const Call& call, const Object& draft) {
         "The provided 'x-amz-mp-object-size' header value " + std::string(size_text) +
             " does not match what was computed: " + std::to_string(draft.body.size_bytes()));
   }
-  if (!call.bucket.s3.has_checksums) return std::nullopt;
+  if (!call.bucket.s3.has_checksums()) return std::nullopt;
   const std::string_view type = request.header("x-amz-checksum-type");
   if (!type.empty() && type != checksum_type(draft.s3)) {
     return error(call.route, 400, "InvalidRequest",
@@ -289,7 +289,7 @@ Response completed(const Call& call, const Object& object) {
       "CompleteMultipartUploadResult",
       element("Location", location_of(call, object)) + element("Bucket", call.bucket.name) +
           element("Key", object.name) + element("ETag", quoted(etag_of(object))) +
-          (call.bucket.s3.has_checksums ? checksum_elements(object) : ""));
+          (call.bucket.s3.has_checksums() ? checksum_elements(object) : ""));
   set_encryption_headers(response, object);
   if (call.bucket.versioning) {
     response.set("x-amz-version-id", version_id_of(call.bucket, object));

@@ -240,7 +240,7 @@ void set_encryption_headers(Response& response, const Object& object) {
 
 void set_written_headers(const Call& call, Response& response, const Object& object) {
   set_encryption_headers(response, object);
-  if (call.bucket.s3.has_checksums) set_checksum_headers(response, object);
+  if (call.bucket.s3.has_checksums()) set_checksum_headers(response, object);
   if (call.bucket.versioning) {
     response.set("x-amz-version-id", version_id_of(call.bucket, object));
   }
@@ -307,7 +307,7 @@ Response get_object(const Call& call) {
   const uint64_t size = object->body.size_bytes();
   response.body = object->body;
   bool is_whole = true;
-  const bool asks_for_sum = call.bucket.s3.has_checksums &&
+  const bool asks_for_sum = call.bucket.s3.has_checksums() &&
                             equal_ignoring_case(request.header("x-amz-checksum-mode"), "enabled");
   if (request.has_parameter("partNumber")) {
     const uint64_t number = parse_u64(request.parameter("partNumber")).value_or(0);
@@ -340,6 +340,9 @@ Response get_object(const Call& call) {
     set_content_range(response, range.begin, range.end, size);
     is_whole = false;
   }
+  if (call.bucket.s3.has_stray_ranges && response.status == 200) {
+    set_content_range(response, 0, std::max<uint64_t>(size, 1), size);
+  }
   // Only of the whole: the sum of a range is not what the service has.
   if (is_whole && asks_for_sum) set_checksum_headers(response, *object);
   return response;
@@ -354,7 +357,7 @@ Response get_attributes(const Call& call) {
     if (equal_ignoring_case(name, "x-amz-object-attributes")) wanted += value + ",";
   }
   const S3Facts facts = facts_of(*object);
-  const bool with_checksums = call.bucket.s3.has_checksums;
+  const bool with_checksums = call.bucket.s3.has_checksums();
   std::string out;
   if (wanted.contains("ETag")) out += element("ETag", etag_of(*object));
   if (wanted.contains("Checksum") && with_checksums && !facts.checksum.empty()) {
@@ -389,7 +392,7 @@ Response put_object(const Call& call) {
   Object draft;
   if (std::optional<Response> wrong = read_draft(call, draft)) return *wrong;
   const Given given =
-      call.bucket.s3.has_checksums ? given_checksum(call.request, call.route) : Given{};
+      call.bucket.s3.has_checksums() ? given_checksum(call.request, call.route) : Given{};
   if (given.wrong) return *given.wrong;
   std::string sum;
   if (std::optional<Response> wrong =
@@ -402,7 +405,7 @@ Response put_object(const Call& call) {
   if (given.algorithm) {
     draft.s3.checksum_algorithm = algorithm_name(*given.algorithm);
     draft.s3.checksum = base64_encode(sum);
-  } else if (call.bucket.s3.has_checksums) {
+  } else if (call.bucket.s3.has_checksums()) {
     draft.s3.checksum_algorithm = call.bucket.s3.default_checksum;
     set_full_checksum(draft.s3, draft.body);
   }
@@ -489,13 +492,14 @@ Response copy_object(const Call& call) {
     }
     draft.s3.checksum_algorithm = algorithm_name(*algorithm);
   }
+  if (!call.bucket.s3.has_copy_sums) draft.s3.checksum_algorithm.clear();
   set_full_checksum(draft.s3, draft.body);
   set_etag(call.storage, draft);
   const ObjectPtr object = call.storage.commit(call.bucket, std::move(draft), /*with_md5=*/false);
   Response response = document(
       "CopyObjectResult", element("LastModified", iso_time(object->updated_us)) +
                               element("ETag", quoted(etag_of(*object))) +
-                              (call.bucket.s3.has_checksums ? checksum_elements(*object) : ""));
+                              (call.bucket.s3.has_checksums() ? checksum_elements(*object) : ""));
   set_written_headers(call, response, *object);
   if (const std::optional<Algorithm> algorithm = algorithm_from(object->s3.checksum_algorithm)) {
     response.remove(header_name(*algorithm));  // It stands in the body.
@@ -545,7 +549,7 @@ Response delete_objects(const Call& call) {
                    .base_url = call.base_url};
     if (!etag.empty() && call.bucket.s3.conditional_deletes != S3Bucket::Support::kIgnored) {
       const ObjectPtr current = find_object(one, version_id);
-      const bool refuses = call.bucket.s3.conditional_deletes == S3Bucket::Support::kRefused;
+      const bool refuses = call.bucket.s3.conditional_deletes != S3Bucket::Support::kYes;
       const std::string_view code = refuses                         ? "NotImplemented"
                                     : !current                      ? "NoSuchKey"
                                     : !etag_matches(etag, *current) ? "PreconditionFailed"

@@ -91,6 +91,15 @@ std::optional<Response> failed_delete_condition(const Call& call, const Object* 
 std::optional<Response> failed_read_condition(const Call& call, const Object& current);
 bool etag_matches(std::string_view header, const Object& object);
 
+// ── likeness.cc
+
+// For the control API: what `Dialect::set_likeness` says.
+std::string set_likeness(Storage& storage, const Json& spec);
+// The refusal of what the bucket's service does not have.
+std::optional<Response> failed_likeness(const Call& call);
+// Gives an answer the form that the bucket's service gives it.
+void apply_likeness(const S3Bucket& bucket, Response& response);
+
 // ── listing.cc, multipart.cc
 
 Response list_objects(const Call& call);

@@ -64,7 +64,10 @@ Response document(std::string_view root, std::string_view xml) {
   return response;
 }
 
-namespace {
+bool is_result(const Response& response) {
+  return find_header(response.headers, "content-type") == "application/xml" &&
+         !has_header(response.headers, "accept-ranges");
+}
 
 std::string unescaped(std::string_view text) {
   constexpr std::pair<std::string_view, char> kNames[] = {
@@ -96,6 +99,8 @@ std::string unescaped(std::string_view text) {
   }
   return out;
 }
+
+namespace {
 
 // Where the content of the first element called `name` begins and ends, and what follows it.
 struct Found {
