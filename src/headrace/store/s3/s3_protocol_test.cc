@@ -110,7 +110,7 @@ TEST(S3Protocol, OnlyServicesOutsideOfAmazonAreAskedWhetherTheyKeepToConditions)
   other.condition_proof()->build_write(request, "headrace-uploads/7/c", {.generation = ""});
   EXPECT_EQ(request.target, "/bucket/headrace-uploads/7/c") << "outside of the root";
   EXPECT_THAT(request.header_lines, AllOf(HasSubstr("If-None-Match: *\r\n"),
-                                          HasSubstr("x-amz-checksum-crc32c: AAAAAA==\r\n"),
+                                          HasSubstr("Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n"),
                                           HasSubstr("x-amz-server-side-encryption: AES256\r\n")));
 }
 
@@ -222,28 +222,26 @@ TEST_P(S3Errors, MapToOneCode) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, S3Errors,
-    ::testing::Values(Mapping{400, "InvalidArgument", Code::kInvalidArgument},
-                      Mapping{400, "ExpiredToken", Code::kPermissionDenied, true},
-                      Mapping{400, "InvalidToken", Code::kPermissionDenied, true},
-                      Mapping{400, "BadDigest", Code::kCorrupt},
-                      Mapping{400, "RequestTimeout", Code::kTimedOut},
-                      Mapping{403, "AccessDenied", Code::kPermissionDenied},
-                      Mapping{403, "InvalidAccessKeyId", Code::kPermissionDenied, true},
-                      Mapping{403, "RequestTimeTooSkewed", Code::kPermissionDenied, true},
-                      Mapping{403, "SignatureDoesNotMatch", Code::kPermissionDenied},
-                      Mapping{404, "NoSuchKey", Code::kNotFound},
-                      Mapping{404, "NoSuchBucket", Code::kNotFound},
-                      Mapping{404, "NoSuchUpload", Code::kNotFound},
-                      Mapping{409, "ConditionalRequestConflict", Code::kUnavailable},
-                      Mapping{409, "OperationAborted", Code::kUnavailable},
-                      Mapping{409, "", Code::kUnavailable},
-                      Mapping{409, "ObjectParentIsFile", Code::kInvalidArgument},
-                      Mapping{412, "PreconditionFailed", Code::kPreconditionFailed},
-                      Mapping{429, "TooManyRequests", Code::kThrottled},
-                      Mapping{500, "InternalError", Code::kUnavailable},
-                      Mapping{501, "NotImplemented", Code::kInvalidArgument},
-                      Mapping{503, "SlowDown", Code::kThrottled},
-                      Mapping{503, "ServiceUnavailable", Code::kUnavailable}),
+    ::testing::Values(
+        Mapping{400, "InvalidArgument", Code::kInvalidArgument},
+        Mapping{400, "ExpiredToken", Code::kPermissionDenied, true},
+        Mapping{400, "InvalidToken", Code::kPermissionDenied, true},
+        Mapping{400, "BadDigest", Code::kCorrupt}, Mapping{400, "RequestTimeout", Code::kTimedOut},
+        Mapping{403, "AccessDenied", Code::kPermissionDenied},
+        Mapping{403, "InvalidAccessKeyId", Code::kPermissionDenied, true},
+        Mapping{403, "RequestTimeTooSkewed", Code::kPermissionDenied, true},
+        Mapping{403, "SignatureDoesNotMatch", Code::kPermissionDenied},
+        Mapping{404, "NoSuchKey", Code::kNotFound}, Mapping{404, "NoSuchBucket", Code::kNotFound},
+        Mapping{404, "NoSuchUpload", Code::kNotFound},
+        Mapping{409, "ConditionalRequestConflict", Code::kUnavailable},
+        Mapping{409, "OperationAborted", Code::kUnavailable}, Mapping{409, "", Code::kUnavailable},
+        Mapping{409, "ObjectParentIsFile", Code::kInvalidArgument},
+        Mapping{412, "PreconditionFailed", Code::kPreconditionFailed},
+        Mapping{429, "TooManyRequests", Code::kThrottled},
+        Mapping{500, "InternalError", Code::kUnavailable},
+        Mapping{501, "NotImplemented", Code::kInvalidArgument},
+        Mapping{503, "SlowDown", Code::kThrottled},
+        Mapping{503, "ServiceUnavailable", Code::kUnavailable}),
     [](const auto& info) { return cat(info.param.status, "_", info.param.code); });
 
 TEST(S3Errors, ASkewedClockLearnsTheServersTime) {

@@ -12,6 +12,7 @@
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
+#include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
@@ -59,6 +60,9 @@ class HostLog {
     if (told_unverified_.load(std::memory_order_relaxed)) return;
     if (!told_unverified_.exchange(true, std::memory_order_relaxed)) tell_unverified(url(), kind);
   }
+  // The service has shown that this is what proves the bytes that are written to this bucket. Said
+  // once, unless it is the best.
+  void weaker_sums(const std::string& bucket_url, SumLevel level);
   // The host, which is the proxy of a cluster, sends requests to other targets than the map of the
   // cluster says, however often that is asked for. Said once.
   template <class Redirect, class ByMap>
@@ -84,7 +88,7 @@ class HostLog {
   const std::shared_ptr<Log> log_;
   const std::string host_;
   std::atomic<bool> failing_ = false;
-  std::atomic<bool> told_unverified_ = false, told_contradicted_ = false;
+  std::atomic<bool> told_unverified_ = false, told_contradicted_ = false, told_sums_ = false;
   Mutex mutex_;
   TimePoint failing_since_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // since then
