@@ -14,6 +14,7 @@
 #include "headrace/store/object_store.h"
 #include "headrace/store/reading/split_read.h"
 #include "headrace/store/reading/stat_many.h"
+#include "headrace/store/upload_sums.h"
 #include "listing_handle.h"
 #include "object_index.h"
 #include "sample.h"
@@ -482,6 +483,10 @@ class StoreHandle {
     store().not_compared(std::string(name), checksum_kind(kind).value_or(ChecksumKind::kNone));
   }
   nb::str url_of(Text name) const { return to_str(store().url_of(std::string(name))); }
+  std::optional<std::string_view> written_sums(bool in_parts) const {
+    const std::optional<SumLevel> level = store().written_sums(in_parts);
+    return level ? std::optional(to_string(*level)) : std::nullopt;
+  }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
   uint64_t useful_ahead() const { return store().useful_ahead(); }
@@ -663,6 +668,7 @@ void bind_store(nb::module_& module) {
       .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"),
            "Logs, once for each host, that an object was read whole and compared with nothing.")
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
+      .def("written_sums", &StoreHandle::written_sums, nb::arg("in_parts"))
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_ahead", &StoreHandle::useful_ahead)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

@@ -1,5 +1,7 @@
 #include "store_options.h"
 
+#include "headrace/store/upload_sums.h"
+
 #include <cmath>
 #include <type_traits>
 
@@ -26,6 +28,9 @@ void read(nb::handle value, Verify& field) {
 void read(nb::handle value, ConditionalWrites& field) {
   const bool looks = nb::cast<std::string_view>(value) == "look";
   field = looks ? ConditionalWrites::kLook : ConditionalWrites::kService;
+}
+void read(nb::handle value, std::optional<SumLevel>& field) {
+  field = sum_level(nb::cast<std::string_view>(value));
 }
 void read(nb::handle value, ContentEncoding& field) {
   field = nb::cast<std::string_view>(value) == "decompress" ? ContentEncoding::kDecompress
@@ -64,6 +69,10 @@ nb::object show(Verify field) {
 }
 nb::object show(ContentEncoding field) {
   return nb::str(field == ContentEncoding::kDecompress ? "decompress" : "stored");
+}
+nb::object show(const std::optional<SumLevel>& field) {
+  const std::string_view text = field ? to_string(*field) : "auto";
+  return nb::str(text.data(), text.size());
 }
 nb::object show(S3Addressing field) {
   return nb::str(field == S3Addressing::kPath      ? "path"
@@ -104,6 +113,7 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("s3_customer_key", options.s3.customer_key);
   visit("s3_conditional_writes", options.s3.conditional_writes);
   visit("s3_equal_parts", options.s3.equal_parts);
+  visit("s3_checksum", options.s3.checksum);
   visit("ais_direct", options.ais.direct);
   visit("ais_etl_name", options.ais.etl_name);
   visit("ais_etl_args", options.ais.etl_args);

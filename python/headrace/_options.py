@@ -354,6 +354,11 @@ class S3Options:
     Cloudflare R2 does. A write of unknown size then has parts that are as large as the memory
     budget allows, instead of growing ones. Default: True at R2's own endpoints, and at a service
     that has refused an upload for it; that upload has to be written again."""
+    checksum: Literal["auto", "crc32c", "crc64nvme", "composite", "md5", "none"] = "auto"
+    """What proves the bytes of what is written. ``"auto"``: the strongest that the service takes,
+    which its first answers show. ``"crc32c"`` and ``"crc64nvme"``: a sum of the whole object, kept
+    with it. ``"composite"``: a CRC-32C of each part. ``"md5"``: ``Content-MD5`` of each request;
+    MD5 costs about 1.5 s of CPU time per GiB. ``"none"``: nothing but the size."""
     conditional_writes: Literal["service", "look"] = "service"
     """Who checks ``if_generation`` of writes. ``"service"``: the service does; outside of AWS, four
     requests find out, once for each endpoint, whether it keeps to conditions, and a write with
@@ -377,6 +382,11 @@ class S3Options:
         require(
             self.equal_parts is None or isinstance(self.equal_parts, bool),
             f"S3Options.equal_parts is {self.equal_parts!r}; it must be a bool or None",
+        )
+        require(
+            self.checksum in ("auto", "crc32c", "crc64nvme", "composite", "md5", "none"),
+            f"S3Options.checksum is {self.checksum!r}; it must be 'auto', 'crc32c', 'crc64nvme', "
+            "'composite', 'md5' or 'none'",
         )
         require(
             self.conditional_writes in ("service", "look"),

@@ -234,3 +234,21 @@ def test_a_real_server(minio: MinioServer, minio_bucket: str, tmp_path: Path, ru
     assert run("cat", f"{url}/a/files/q?x=1&y=2", *at, **keys).out == b"q?x=1&y=2" * 100
     assert run("rm", "-r", f"{url}/a", *at, **keys).code == 0
     assert run("ls", f"{url}/a", *at, **keys).code == 3
+
+
+@pytest.mark.parametrize(
+    ("takes_sums", "proof"),
+    [
+        (True, "a CRC-32C of the whole object"),
+        (False, "Content-MD5 of each request"),
+    ],
+)
+def test_doctor_says_what_proves_a_write_to_this_bucket(
+    s3: FaultServer, run: Run, takes_sums: bool, proof: str
+) -> None:
+    s3.bucket("bucket", checksums=takes_sums)
+    done = run("doctor", "s3://bucket/train/", "--write", "--json")
+    found = {line["subject"]: line for line in done.json}["checksums"]
+    assert found["verdict"] == "ok"
+    assert found["detail"] == f"small writes are proved by {proof}, uploads in parts by {proof}"
+    assert s3.names("bucket") == []

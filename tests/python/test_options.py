@@ -64,6 +64,7 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.S3Options(addressing="dns"), "addressing"),
         (lambda: headrace.S3Options(encryption="aes"), "encryption"),
         (lambda: headrace.S3Options(conditional_writes="no"), "conditional_writes"),
+        (lambda: headrace.S3Options(checksum="sha1"), "checksum"),
         (lambda: headrace.S3Options(customer_key=b"short"), "customer_key"),
         (lambda: headrace.S3Options(kms_key_id="a\nb"), "kms_key_id"),
         (lambda: headrace.AisOptions(direct="yes"), "direct"),  # type: ignore[arg-type]

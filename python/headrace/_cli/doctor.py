@@ -47,6 +47,8 @@ _LISTED_OBJECTS = 1000
 _READ_OBJECTS = 16
 _READ_BYTES = 64 << 10
 _BATCH_BYTES = 16 << 20
+# S3 takes no smaller part but the last.
+_PART_BYTES = 5 << 20
 _THROUGHPUT_OBJECTS = 256
 _ASK_S = 5.0
 # Services refuse signatures that are a quarter of an hour off.
@@ -408,6 +410,8 @@ def _bucket(location: Location, *, writes: bool) -> Iterator[Finding]:
         yield from _reads(store, found)
     if writes:
         yield _write(location)
+        if scheme_of(location.url) == "s3":
+            yield _sums(location)
 
 
 _PERMISSIONS = {
@@ -492,9 +496,46 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin_s
 
 
-def _write(location: Location) -> Finding:
+_PROOFS = {
+    "crc32c": "a CRC-32C of the whole object",
+    "crc64nvme": "a CRC-64/NVME of the whole object",
+    "composite": "a CRC-32C of each part",
+    "md5": "Content-MD5 of each request",
+    "none": "nothing but the size",
+}
+
+
+def _sums(location: Location) -> Finding:
+    """What proves the bytes of what is written to this bucket; an upload in two parts shows it."""
+    store, name = location.store, _new_name(location)
+    try:
+        try:
+            store.write(name, b"headrace doctor")
+            writer = store.open_writer(name, part_bytes=_PART_BYTES)
+            writer.write(bytes(_PART_BYTES + 1))
+            writer.close()
+        finally:
+            store.delete(name, missing_ok=True)
+    except HeadraceError as error:
+        return _failed("checksums", error, _PERMISSIONS["write"])
+    handle = store._handle()
+    small, large = (handle.written_sums(in_parts=each) or "none" for each in (False, True))
+    unproved = "none" in (small, large)
+    return Finding(
+        verdict="warning" if unproved else "ok",
+        subject="checksums",
+        detail=f"small writes are proved by {_PROOFS[small]}, uploads in parts by {_PROOFS[large]}",
+        advice="nothing finds bytes that change on their way to this service" if unproved else "",
+    )
+
+
+def _new_name(location: Location) -> str:
     folder = location.name if location.is_folder else location.name + "/"
-    name = f"{folder}headrace-doctor-{secrets.token_hex(8)}"
+    return f"{folder}headrace-doctor-{secrets.token_hex(8)}"
+
+
+def _write(location: Location) -> Finding:
+    name = _new_name(location)
     store = location.store
     data = secrets.token_bytes(1000)
     try:

@@ -45,6 +45,7 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
       pace_(std::move(pace)),
       protocol_(std::move(protocol)),
       bucket_(std::move(bucket)),
+      sums_(host_->sums.of((bucket_ ? *bucket_->protocol_ : *protocol_).url_of(""))),
       temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
@@ -578,7 +579,8 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
-    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes, host_->conditions);
+    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes, host_->conditions,
+                                          write_sums());
   });
 }
 
@@ -587,15 +589,38 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<WriteAttempt>(*protocol_, std::move(request), std::move(part),
-                                          host_->conditions);
+                                          host_->conditions, write_sums());
   });
 }
 
+std::shared_ptr<SumLadder> HttpStore::sums_from(SumsRecord& record) {
+  const UploadSums first = protocol_->first_sums();
+  if (first.known) return std::make_shared<SumLadder>(first);
+  return std::make_shared<SumLadder>(
+      record.at(std::chrono::steady_clock::now()).value_or(first),
+      [&record, sums = sums_, host = host_, url = bucket()->url_of("")](const UploadSums& learned) {
+        if (record.learn(learned, std::chrono::steady_clock::now())) {
+          host->log.weaker_sums(url, learned.level);
+        }
+      });
+}
+
+std::optional<SumLevel> HttpStore::written_sums(bool in_parts) const {
+  const UploadSums first = protocol_->first_sums();
+  if (first.known) return first.level;
+  const SumsRecord& record = in_parts ? sums_->parts : sums_->wholes;
+  const std::optional<UploadSums> sums = record.at(std::chrono::steady_clock::now());
+  return sums ? std::optional(sums->level) : std::nullopt;
+}
+
+std::shared_ptr<SumLadder> HttpStore::part_sums() { return sums_from(sums_->parts); }
+std::shared_ptr<SumLadder> HttpStore::write_sums() { return sums_from(sums_->wholes); }
+
 std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(
-    WriteRequest request, std::optional<ObjectMetadata> copied) {
+    WriteRequest request, std::shared_ptr<SumLadder> sums, std::optional<ObjectMetadata> copied) {
   const std::string url = url_of(request.name);
   return start<std::string>(url, !request.name.empty(), [&] {
-    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request),
+    return std::make_shared<StartMultipartAttempt>(*protocol_, std::move(request), std::move(sums),
                                                    std::move(copied));
   });
 }
@@ -610,22 +635,23 @@ std::shared_ptr<Pending<SentPart>> HttpStore::copy_part(CopyRequest request, std
 }
 
 std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::string upload_id,
-                                                        std::shared_ptr<const UploadPart> part) {
+                                                        std::shared_ptr<const UploadPart> part,
+                                                        std::shared_ptr<SumLadder> sums) {
   const std::string url = url_of(name);
   return start<SentPart>(url, !name.empty(), [&] {
     return std::make_shared<SendPartAttempt>(*protocol_, std::move(name), std::move(upload_id),
-                                             std::move(part));
+                                             std::move(part), std::move(sums));
   });
 }
 
 std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
     std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
-    std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition) {
+    WholeSums sums, Precondition precondition) {
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<CompleteMultipartAttempt>(
-        *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes, crc32c,
-        xxh64, std::move(precondition), host_->conditions);
+        *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes,
+        std::move(sums), std::move(precondition), host_->conditions);
   });
 }
 

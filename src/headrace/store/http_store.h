@@ -20,6 +20,7 @@
 #include "headrace/store/transfer/host.h"
 #include "headrace/store/transfer/operation.h"
 #include "headrace/store/writing/append_attempts.h"
+#include "headrace/store/writing/multipart_attempts.h"
 #include "headrace/store/writing/resumable_attempts.h"
 #include "headrace/store/writing/upload.h"
 
@@ -69,15 +70,20 @@ class HttpStore final : public ObjectStore,
   // Multipart uploads: the id of a new one; one part of it; all parts as one object.
   // With `copied`, parts are copied from an object that has this metadata.
   std::shared_ptr<Pending<std::string>> start_multipart(WriteRequest request,
+                                                        std::shared_ptr<SumLadder> sums,
                                                         std::optional<ObjectMetadata> copied = {});
   std::shared_ptr<Pending<SentPart>> send_part(std::string name, std::string upload_id,
-                                               std::shared_ptr<const UploadPart> part);
+                                               std::shared_ptr<const UploadPart> part,
+                                               std::shared_ptr<SumLadder> sums);
+  // The sums of a new upload, or of a write by one request, from what is known of the bucket.
+  std::shared_ptr<SumLadder> part_sums();
+  std::shared_ptr<SumLadder> write_sums();
   std::shared_ptr<Pending<SentPart>> copy_part(CopyRequest request, std::string upload_id,
                                                std::shared_ptr<const UploadPart> part);
-  // Without `crc32c`, nobody knows what the sum must be. `xxh64`: of those bytes, or none.
-  std::shared_ptr<Pending<ObjectInfo>> complete_multipart(
-      std::string name, std::string upload_id, std::vector<SentPart> parts, uint64_t size_bytes,
-      std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition);
+  std::shared_ptr<Pending<ObjectInfo>> complete_multipart(std::string name, std::string upload_id,
+                                                          std::vector<SentPart> parts,
+                                                          uint64_t size_bytes, WholeSums sums,
+                                                          Precondition precondition);
   // Whether the server sums objects by XXH64.
   bool tells_xxh64() const {
     const Protocol& stored = bucket_ ? *bucket_->protocol_ : *protocol_;
@@ -152,6 +158,7 @@ class HttpStore final : public ObjectStore,
   const Root& root() const { return protocol_->root(); }
   const TemporaryNames& temporaries() const { return temporaries_; }
   const WriteLimits& write_limits() const { return write_limits_; }
+  std::optional<SumLevel> written_sums(bool in_parts) const override;
   std::string url_of(std::string_view name) const override { return protocol_->url_of(name); }
   uint64_t expected_object_bytes() const override {
     const uint64_t mean = host_->reads.mean_object_bytes();
@@ -190,6 +197,7 @@ class HttpStore final : public ObjectStore,
   void decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot);
   Result<Block> plain_memory(ReadBatch& batch, ReadSlot& slot);
 
+  std::shared_ptr<SumLadder> sums_from(SumsRecord& record);
   // Runs the attempt that `make_attempt` makes on one of the I/O threads. `named` is false if the
   // name is empty, which no store allows.
   template <class T, class MakeAttempt>
@@ -216,6 +224,7 @@ class HttpStore final : public ObjectStore,
   const std::shared_ptr<Pace> pace_;  // of the root
   const std::unique_ptr<const Protocol> protocol_;
   const std::shared_ptr<HttpStore> bucket_;  // null: this one
+  const std::shared_ptr<BucketSums> sums_;   // what is known of the bucket
   const TemporaryNames temporaries_;
   const ReadRules rules_;
   const JoinRules join_rules_;

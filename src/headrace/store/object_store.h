@@ -79,6 +79,9 @@ class ObjectStore {
   virtual std::string url_of(std::string_view name) const = 0;
   // The size to assume for an object of unknown size, learned from earlier reads.
   virtual uint64_t expected_object_bytes() const = 0;
+  // What proves the bytes that are written, by one request or in parts; none: it is not known yet,
+  // or nothing does.
+  virtual std::optional<SumLevel> written_sums(bool /*in_parts*/) const { return std::nullopt; }
   // How many objects a caller should have in flight.
   virtual uint64_t useful_in_flight() const = 0;
   // How many objects a caller who takes them in order should have in flight or ready: more where

@@ -115,6 +115,15 @@ enum class ConditionalWrites : uint8_t {
   kLook,  // writes carry none: what is at the target is looked at before
 };
 
+// What proves the bytes of what is written: the strongest first.
+enum class SumLevel : uint8_t {
+  kCrc32c,     // of the whole object, kept with it
+  kCrc64Nvme,  // the same
+  kComposite,  // a CRC-32C of each part, of which the service keeps one sum
+  kMd5,        // Content-MD5 of each request, which the service compares and does not keep
+  kSize,       // nothing but the size
+};
+
 // What only S3 and its kind have.
 struct S3Options {
   std::string region = {};  // "": found out from the first response
@@ -129,6 +138,8 @@ struct S3Options {
   // Whether all parts of an upload but the last must have one size. None: at hosts that are known
   // for it, and where a service has said so.
   std::optional<bool> equal_parts = {};
+  // None: the strongest that the service takes, which its answers show.
+  std::optional<SumLevel> checksum = {};
   bool operator==(const S3Options&) const = default;
 };
 

@@ -26,6 +26,7 @@
 #include "headrace/store/root.h"
 #include "headrace/store/transfer/credential.h"
 #include "headrace/store/transfer/optional_headers.h"
+#include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
@@ -120,10 +121,10 @@ struct Refusal {
 struct MultipartCompletion {
   std::string_view name;
   std::string_view upload_id;
-  std::span<const SentPart> parts;    // in order
-  uint64_t size_bytes = 0;            // of the object
-  std::optional<Crc32c> crc32c = {};  // none: the server copied the parts
-  Precondition precondition = {};     // only where completing takes conditions
+  std::span<const SentPart> parts;  // in order
+  uint64_t size_bytes = 0;          // of the object
+  Checksum sum = {};                // of the object; of no kind: none is sent
+  Precondition precondition = {};   // only where completing takes conditions
 };
 
 // What describes an object besides its bytes, as headers that a new object is given.
@@ -199,20 +200,22 @@ class MultipartUploads {
   virtual std::optional<bool> has_equal_parts() const { return std::nullopt; }
   // Whether it says so by this refusal to complete an upload.
   virtual bool wants_equal_parts(const Error& /*refusal*/) const { return false; }
-  // Whether every service that speaks this tells a sum of what an upload has made. If not, its size
-  // may be all that there is to compare.
-  virtual bool tells_sums() const { return true; }
-  virtual void build_start(HttpRequest& request, const WriteRequest& write) const = 0;
+  virtual void build_start(HttpRequest& request, const WriteRequest& write,
+                           SumLevel level) const = 0;
+  // What the answer says of the sum on this level.
+  virtual AnnouncedSum announced_sum(const ResponseHead&, SumLevel) const {
+    return AnnouncedSum::kNone;
+  }
   // The id of the upload.
   virtual Result<std::string> parse_started(const Response& response) const {
     return parse_upload_id(response.body);
   }
   virtual void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                           uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
-                          Crc32c crc32c) const = 0;
-  // What the server says that it has of a part; none if it says nothing.
+                          const SentSums& sums) const = 0;
+  // The sum of this kind that the server says that it has of a part; of no kind if it says none.
   // Errors: kCorrupt for a sum that is none.
-  virtual Result<std::optional<Crc32c>> part_crc32c(const ResponseHead& head) const = 0;
+  virtual Result<Checksum> part_sum(const ResponseHead& head, ChecksumKind kind) const = 0;
   // Whether the response to a part has a name for it, which completing the upload needs.
   virtual bool names_parts() const { return true; }
   // `whole` describes the object. `scratch` owns the request's body.
@@ -389,13 +392,19 @@ class Protocol {
   virtual Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const = 0;
 
   // `scratch` owns what the request's body spans refer to in addition to `bytes`, which follow each
-  // other. `crc32c` is that of all `bytes`: the service refuses the object if it does not match.
+  // other. `sums` are those of all `bytes`: the service refuses the object if one does not match.
   virtual void build_write(HttpRequest& request, const WriteRequest& write,
-                           std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
+                           std::span<const std::span<const std::byte>> bytes, const SentSums& sums,
                            std::string& scratch) const = 0;
   // What the service made of a write of `size_bytes` bytes.
   virtual Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
                                            uint64_t size_bytes) const = 0;
+  // The sums that a write begins with, as long as nothing is known of the service.
+  virtual UploadSums first_sums() const {
+    return {.known = true, .sends_whole = true, .always_told = true};
+  }
+  // The MD5 of what was sent that the answer tells; of no kind: none, as far as is known.
+  virtual Checksum told_md5(const ResponseHead&) const { return {}; }
   // False: the answer to a write does not tell what was made of it, so the object is looked at.
   virtual bool tells_written(const ResponseHead&) const { return true; }
   // Whether the service accepts this name. By itself it would refuse a large object only at the

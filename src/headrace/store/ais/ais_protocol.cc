@@ -306,10 +306,10 @@ Result<ObjectInfo> AisProtocol::parse_stat(const Response& response, std::string
 }
 
 void AisProtocol::build_write(HttpRequest& request, const WriteRequest& write,
-                              std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
-                              std::string&) const {
+                              std::span<const std::span<const std::byte>> bytes,
+                              const SentSums& sums, std::string&) const {
   paths_.begin(request, "PUT", write.name);
-  const Checksum sum(crc32c);
+  const Checksum sum = sums.of(ChecksumKind::kCrc32c);
   request.add_header("ais-checksum-type", ais_checksum_type(sum.kind()));
   request.add_header("ais-checksum-value", to_hex(sum));
   // Both, also where one is empty: what is replaced leaves its own.

@@ -484,7 +484,7 @@ TEST(AisProtocol, SpeaksOfPartsAsItsOwnClientsDo) {
   const AisProtocol protocol = protocol_at("ais://b/r");
   const MultipartUploads& uploads = *protocol.multipart();
   HttpRequest request;
-  uploads.build_start(request, {.name = "n"});
+  uploads.build_start(request, {.name = "n"}, SumLevel::kCrc32c);
   EXPECT_EQ(request.method, "POST");
   EXPECT_EQ(request.body_text, R"({"action":"mpt-upload"})");
   request.clear();

@@ -12,7 +12,8 @@ std::string action(std::string_view name) { return cat("{\"action\":\"", name, "
 
 // ── Multipart ────────────────────────────────────────────────────────────────────────────────
 
-void AisMultipartUploads::build_start(HttpRequest& request, const WriteRequest& write) const {
+void AisMultipartUploads::build_start(HttpRequest& request, const WriteRequest& write,
+                                      SumLevel) const {
   paths_.begin(request, "POST", write.name);
   request.own_body(action("mpt-upload"));
 }
@@ -24,7 +25,7 @@ Result<std::string> AisMultipartUploads::parse_started(const Response& response)
 void AisMultipartUploads::build_part(HttpRequest& request, std::string_view name,
                                      std::string_view upload_id, uint32_t part_number,
                                      std::span<const std::span<const std::byte>> bytes,
-                                     Crc32c) const {
+                                     const SentSums&) const {
   paths_.begin(request, "PUT", name);
   AisPaths::append_parameter(request.target, "uploadId", upload_id);
   AisPaths::append_parameter(request.target, "partNumber", std::to_string(part_number));

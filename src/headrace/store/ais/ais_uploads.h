@@ -18,15 +18,13 @@ class AisMultipartUploads final : public MultipartUploads {
 
   bool is_conditional() const override { return true; }  // as much as writes are
   bool bounds_parts() const override { return false; }
-  void build_start(HttpRequest& request, const WriteRequest& write) const override;
+  void build_start(HttpRequest& request, const WriteRequest& write, SumLevel level) const override;
   Result<std::string> parse_started(const Response& response) const override;
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
-                  Crc32c crc32c) const override;
+                  const SentSums& sums) const override;
   // A server that knows no such check stores the part without it.
-  Result<std::optional<Crc32c>> part_crc32c(const ResponseHead&) const override {
-    return std::nullopt;
-  }
+  Result<Checksum> part_sum(const ResponseHead&, ChecksumKind) const override { return Checksum(); }
   bool names_parts() const override { return false; }
   void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                       std::string& scratch) const override;

@@ -133,8 +133,8 @@ Result<ObjectInfo> GcsProtocol::parse_written(const Response& response, const Wr
 }
 
 void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
-                              std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
-                              std::string& scratch) const {
+                              std::span<const std::span<const std::byte>> bytes,
+                              const SentSums& sums, std::string& scratch) const {
   request.method = "POST";
   request.target.append("/upload").append(paths_.objects()).append("?uploadType=multipart");
   GcsPaths::append_precondition(request.target, write.precondition);
@@ -142,7 +142,8 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
   request.target.append(paths_.user_project());
   request.add_header("Content-Type", cat("multipart/related; boundary=", kBoundary));
   const std::string metadata =
-      cat("{\"name\":", paths_.quoted(write.name), ",\"crc32c\":\"", crc32c.to_base64(), "\",",
+      cat("{\"name\":", paths_.quoted(write.name), ",\"crc32c\":\"",
+          to_base64(sums.of(ChecksumKind::kCrc32c)), "\",",
           GcsPaths::content_members(request, write.content_type, write.content_encoding), "}");
   const std::string before =
       cat("--", kBoundary, "\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n", metadata,

@@ -30,7 +30,7 @@ class GcsProtocol final : public Protocol {
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,
-                   std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
+                   std::span<const std::span<const std::byte>> bytes, const SentSums& sums,
                    std::string& scratch) const override;
   Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
                                    uint64_t size_bytes) const override;

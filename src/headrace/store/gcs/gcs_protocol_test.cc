@@ -99,7 +99,9 @@ TEST(GcsProtocol, WritesTheRootBeforeEveryName) {
   EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/n/m")"));
   target([&] { protocol.resumable()->build_start(request, {.name = "n/m"}, scratch); });
   EXPECT_THAT(scratch, HasSubstr(R"("name":"a b/run/n/m")"));
-  EXPECT_EQ(target([&] { protocol.multipart()->build_start(request, {.name = "n/m"}); }),
+  EXPECT_EQ(target([&] {
+              protocol.multipart()->build_start(request, {.name = "n/m"}, SumLevel::kCrc32c);
+            }),
             "/bucket/a%20b%2Frun%2Fn%2Fm?uploads");
   EXPECT_EQ(target([&] { protocol.multipart()->build_list(request, "p", "q", "id"); }),
             "/bucket?uploads&prefix=a%20b%2Frun%2Fp&key-marker=a%20b%2Frun%2Fq&"

@@ -41,7 +41,8 @@ Result<ObjectInfo> GcsComposing::parse_composed(const Response& response) const 
   return parse_gcs_object(response.body);
 }
 
-void GcsMultipartUploads::build_start(HttpRequest& request, const WriteRequest& write) const {
+void GcsMultipartUploads::build_start(HttpRequest& request, const WriteRequest& write,
+                                      SumLevel) const {
   paths_.begin_xml(request, "POST", write.name, "uploads");
   request.check_text("content_type", write.content_type);
   request.add_header("Content-Type", content_type_or_default(write.content_type));
@@ -51,21 +52,22 @@ void GcsMultipartUploads::build_start(HttpRequest& request, const WriteRequest& 
 void GcsMultipartUploads::build_part(HttpRequest& request, std::string_view name,
                                      std::string_view upload_id, uint32_t part_number,
                                      std::span<const std::span<const std::byte>> bytes,
-                                     Crc32c crc32c) const {
+                                     const SentSums& sums) const {
   paths_.begin_xml(request, "PUT", name, cat("partNumber=", part_number));
   GcsPaths::append_parameter(request.target, "uploadId", upload_id);
-  request.add_header("x-goog-hash", cat("crc32c=", crc32c.to_base64()));
+  request.add_header("x-goog-hash", cat("crc32c=", to_base64(sums.of(ChecksumKind::kCrc32c))));
   request.body.assign(bytes.begin(), bytes.end());
   request.has_body = true;
 }
 
-Result<std::optional<Crc32c>> GcsMultipartUploads::part_crc32c(const ResponseHead& head) const {
+Result<Checksum> GcsMultipartUploads::part_sum(const ResponseHead& head, ChecksumKind kind) const {
+  if (kind != ChecksumKind::kCrc32c) return Checksum();
   std::optional<Crc32c> crc32c;
   for (const HeaderField& field : head.fields()) {
     if (!same_ignoring_case(field.name, "x-goog-hash")) continue;
     if (const std::optional<Crc32c> said = crc32c_of_goog_hash(field.value)) crc32c = said;
   }
-  return crc32c;
+  return Checksum(crc32c);
 }
 
 void GcsMultipartUploads::build_complete(HttpRequest& request,

@@ -30,11 +30,11 @@ class GcsMultipartUploads final : public MultipartUploads {
  public:
   explicit GcsMultipartUploads(const GcsPaths& paths) : paths_(paths) {}
   bool is_conditional() const override { return false; }
-  void build_start(HttpRequest& request, const WriteRequest& write) const override;
+  void build_start(HttpRequest& request, const WriteRequest& write, SumLevel level) const override;
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
-                  Crc32c crc32c) const override;
-  Result<std::optional<Crc32c>> part_crc32c(const ResponseHead& head) const override;
+                  const SentSums& sums) const override;
+  Result<Checksum> part_sum(const ResponseHead& head, ChecksumKind kind) const override;
   void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                       std::string& scratch) const override;
   void build_abort(HttpRequest& request, std::string_view name,

@@ -86,6 +86,14 @@ void S3Paths::add_precondition(HttpRequest& request, const Precondition& precond
   }
 }
 
+void S3Paths::add_sums(HttpRequest& request, const SentSums& sums) {
+  for (const Checksum& sum : sums.all()) {
+    const bool is_md5 = sum.kind() == ChecksumKind::kMd5;
+    const std::string_view header = is_md5 ? "Content-MD5" : amz_names(sum.kind()).header;
+    request.add_header(header, to_base64(sum));
+  }
+}
+
 void S3Paths::add_new_object(HttpRequest& request, const WriteRequest& write) const {
   request.add_header("Content-Type", content_type_or_default(write.content_type));
   if (!write.content_encoding.empty()) {

@@ -7,6 +7,7 @@
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
+#include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
@@ -41,6 +42,8 @@ class S3Paths {
   void add_write_precondition(HttpRequest& request, const Precondition& precondition) const {
     if (!looks_before_writes_) add_precondition(request, precondition);
   }
+  // Of the bytes that are sent, or of the object that is made of what was.
+  static void add_sums(HttpRequest& request, const SentSums& sums);
   // The type, encoding and encryption of a new object.
   void add_new_object(HttpRequest& request, const WriteRequest& write) const;
   void add_encryption(HttpRequest& request) const {

@@ -95,6 +95,14 @@ std::optional<bool> equal_parts_of(const S3Home& home, const S3Options& options)
   return std::nullopt;
 }
 
+UploadSums first_sums_of(const S3Options& options) {
+  if (!options.checksum) return {};
+  const SumLevel level = *options.checksum;
+  return {.level = level,
+          .known = true,
+          .sends_whole = level == SumLevel::kCrc32c || level == SumLevel::kCrc64Nvme};
+}
+
 class SigV4Signer final : public Signer {
  public:
   explicit SigV4Signer(std::shared_ptr<const S3Home> home) : home_(std::move(home)) {}
@@ -141,6 +149,7 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
                        Root root, Verify verify)
     : Protocol(std::move(root)),
       compares_etags_(compares(verify, ChecksumKind::kMd5)),
+      first_sums_(first_sums_of(options)),
       home_(std::move(home)),
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
       multipart_(paths_, equal_parts_of(*home_, options)),
@@ -225,11 +234,11 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
 }
 
 void S3Protocol::build_write(HttpRequest& request, const WriteRequest& write,
-                             std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
-                             std::string&) const {
+                             std::span<const std::span<const std::byte>> bytes,
+                             const SentSums& sums, std::string&) const {
   paths_.begin(request, "PUT", write.name);
   paths_.add_new_object(request, write);
-  request.add_header("x-amz-checksum-crc32c", crc32c.to_base64());
+  S3Paths::add_sums(request, sums);
   paths_.add_write_precondition(request, write.precondition);
   request.body.assign(bytes.begin(), bytes.end());
   request.has_body = true;
@@ -245,6 +254,15 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   info.content_encoding = write.content_encoding;
   info.checksum = whole_sum(response.head);
   return info;
+}
+
+Checksum S3Protocol::told_md5(const ResponseHead& head) const {
+  std::string_view etag;
+  for (const HeaderField& field : head.fields()) {
+    if (hides_md5(field)) return {};
+    if (same_ignoring_case(field.name, "etag")) etag = field.value;
+  }
+  return md5_of_etag(etag).value_or(Checksum());
 }
 
 Result<void> S3Protocol::check_new_name(std::string_view relative) const {
@@ -285,7 +303,7 @@ Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
 }
 
 // Services that speak S3 as it was, or leave out what they do not need, refuse these (501), or all
-// that they do not know (400).
+// that they do not know (400). Which sums they take is another matter (upload_sums.h).
 std::span<const OptionalHeaders> S3Protocol::optional_headers() const {
   static constexpr std::array kGroups = {
       OptionalHeaders{"x-amz-mp-object-size",
@@ -293,7 +311,6 @@ std::span<const OptionalHeaders> S3Protocol::optional_headers() const {
       OptionalHeaders{"x-amz-checksum-mode",
                       "what is read is compared only by size, and by ETag "
                       "where verify= says so"},
-      OptionalHeaders{"x-amz-checksum-", "it does not compare what it is sent with a checksum"},
   };
   return kGroups;
 }

@@ -32,10 +32,13 @@ class S3Protocol final : public Protocol {
   void build_stat(HttpRequest& request, std::string_view name) const override;
   Result<ObjectInfo> parse_stat(const Response& response, std::string_view name) const override;
   void build_write(HttpRequest& request, const WriteRequest& write,
-                   std::span<const std::span<const std::byte>> bytes, Crc32c crc32c,
+                   std::span<const std::span<const std::byte>> bytes, const SentSums& sums,
                    std::string& scratch) const override;
   Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
                                    uint64_t size_bytes) const override;
+  UploadSums first_sums() const override { return first_sums_; }
+  // Where the service does not say that it has encrypted, the ETag may be one.
+  Checksum told_md5(const ResponseHead& head) const override;
   // https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
   Result<void> check_new_name(std::string_view name) const override;
   bool tells_missing_on_removal() const override { return false; }
@@ -62,6 +65,7 @@ class S3Protocol final : public Protocol {
 
  private:
   const bool compares_etags_;
+  const UploadSums first_sums_;
   const std::shared_ptr<S3Home> home_;
   const S3Paths paths_;
   const S3MultipartUploads multipart_;

@@ -110,7 +110,7 @@ TEST(S3Protocol, OnlyServicesOutsideOfAmazonAreAskedWhetherTheyKeepToConditions)
   other.condition_proof()->build_write(request, "headrace-uploads/7/c", {.generation = ""});
   EXPECT_EQ(request.target, "/bucket/headrace-uploads/7/c") << "outside of the root";
   EXPECT_THAT(request.header_lines, AllOf(HasSubstr("If-None-Match: *\r\n"),
-                                          HasSubstr("x-amz-checksum-crc32c: AAAAAA==\r\n"),
+                                          HasSubstr("Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n"),
                                           HasSubstr("x-amz-server-side-encryption: AES256\r\n")));
 }
 

@@ -16,23 +16,38 @@
 
 namespace headrace {
 
-void S3MultipartUploads::build_start(HttpRequest& request, const WriteRequest& write) const {
+void S3MultipartUploads::build_start(HttpRequest& request, const WriteRequest& write,
+                                     SumLevel level) const {
   paths_.begin(request, "POST", write.name);
   request.target.append("?uploads=");
   paths_.add_new_object(request, write);
-  request.header_lines.append(
-      "x-amz-checksum-algorithm: CRC32C\r\nx-amz-checksum-type: FULL_OBJECT\r\n");
+  if (const std::string_view algorithm = amz_names(sum_kind(level)).algorithm; !algorithm.empty()) {
+    request.add_header("x-amz-checksum-algorithm", algorithm);
+    if (level != SumLevel::kComposite) {
+      request.header_lines.append("x-amz-checksum-type: FULL_OBJECT\r\n");
+    }
+  }
   request.has_body = true;
+}
+
+AnnouncedSum S3MultipartUploads::announced_sum(const ResponseHead& head, SumLevel level) const {
+  const std::string_view algorithm = head.find("x-amz-checksum-algorithm").value_or("");
+  const std::string_view type = head.find("x-amz-checksum-type").value_or("");
+  if (algorithm.empty() || algorithm != amz_names(sum_kind(level)).algorithm) {
+    return AnnouncedSum::kNone;
+  }
+  if (type == "FULL_OBJECT") return AnnouncedSum::kWhole;
+  return type == "COMPOSITE" ? AnnouncedSum::kOfParts : AnnouncedSum::kNone;
 }
 
 void S3MultipartUploads::build_part(HttpRequest& request, std::string_view name,
                                     std::string_view upload_id, uint32_t part_number,
                                     std::span<const std::span<const std::byte>> bytes,
-                                    Crc32c crc32c) const {
+                                    const SentSums& sums) const {
   paths_.begin(request, "PUT", name);
   request.target.append("?partNumber=").append(std::to_string(part_number));
   S3Paths::append_parameter(request.target, "uploadId", upload_id);
-  request.add_header("x-amz-checksum-crc32c", crc32c.to_base64());
+  S3Paths::add_sums(request, sums);
   paths_.add_customer_key(request);
   request.body.assign(bytes.begin(), bytes.end());
   request.has_body = true;
@@ -45,12 +60,14 @@ bool S3MultipartUploads::wants_equal_parts(const Error& refusal) const {
   return refusal.code() == Code::kInvalidArgument && text.contains("same length");
 }
 
-Result<std::optional<Crc32c>> S3MultipartUploads::part_crc32c(const ResponseHead& head) const {
-  const std::optional<std::string_view> sum = head.find("x-amz-checksum-crc32c");
-  if (!sum) return std::nullopt;
-  const Result<Crc32c> crc32c = Crc32c::from_base64(*sum);
-  if (!crc32c) return corrupt("the answer to a part of an upload has a malformed checksum");
-  return *crc32c;
+Result<Checksum> S3MultipartUploads::part_sum(const ResponseHead& head, ChecksumKind kind) const {
+  const std::string_view header = amz_names(kind).header;
+  const std::optional<std::string_view> told =
+      header.empty() ? std::nullopt : head.find(std::string(header));
+  if (!told) return Checksum();
+  Result<Checksum> sum = checksum_from_base64(kind, *told);
+  if (!sum) return corrupt("the answer to a part of an upload has a malformed checksum");
+  return sum;
 }
 
 void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCompletion& completion,
@@ -60,8 +77,8 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
   request.target.append("?uploadId=");
   percent_encode_to(request.target, completion.upload_id);
   request.add_header("Content-Type", "application/xml");
-  if (completion.crc32c) {
-    request.add_header("x-amz-checksum-crc32c", completion.crc32c->to_base64());
+  if (!completion.sum.empty()) {
+    S3Paths::add_sums(request, {completion.sum});
     request.header_lines.append("x-amz-checksum-type: FULL_OBJECT\r\n");
   }
   request.add_header("x-amz-mp-object-size", std::to_string(completion.size_bytes));

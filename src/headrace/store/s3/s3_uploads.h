@@ -9,8 +9,9 @@
 
 namespace headrace {
 
-// Completing takes conditions, so an upload makes the object itself. The sum of the whole object is
-// sent with the completion (FULL_OBJECT), and every part's with the part.
+// Completing takes conditions, so an upload makes the object itself. Every part's sum is sent with
+// the part, and that of the whole object with the completion where the service has said that it
+// keeps one (FULL_OBJECT). A service that knows only composite sums takes no type.
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
 // Thread: any (immutable). Borrows the paths.
 class S3MultipartUploads final : public MultipartUploads {
@@ -20,12 +21,12 @@ class S3MultipartUploads final : public MultipartUploads {
   bool is_conditional() const override { return true; }
   std::optional<bool> has_equal_parts() const override { return equal_parts_; }
   bool wants_equal_parts(const Error& refusal) const override;
-  bool tells_sums() const override { return false; }
-  void build_start(HttpRequest& request, const WriteRequest& write) const override;
+  void build_start(HttpRequest& request, const WriteRequest& write, SumLevel level) const override;
+  AnnouncedSum announced_sum(const ResponseHead& head, SumLevel level) const override;
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
-                  Crc32c crc32c) const override;
-  Result<std::optional<Crc32c>> part_crc32c(const ResponseHead& head) const override;
+                  const SentSums& sums) const override;
+  Result<Checksum> part_sum(const ResponseHead& head, ChecksumKind kind) const override;
   void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                       std::string& scratch) const override;
   void build_abort(HttpRequest& request, std::string_view name,

@@ -28,6 +28,7 @@
 #include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/transfer/write_conditions.h"
+#include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
@@ -74,6 +75,7 @@ struct Host {
   std::atomic<int> has_multipart = 0;  // above 0: yes; below: no; 0: it is not known
   // It has said that the parts of an upload must have one size.
   std::atomic<bool> equal_parts = false;
+  SumsOfBuckets sums;         // which sums of what is written it takes
   BatchGetRecord batch_gets;  // whether there are such requests, and how fast
   MapKeeper map;              // of the cluster, if the service is one
   Reachability reachability;  // if it is a host of a cluster

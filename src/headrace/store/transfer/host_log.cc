@@ -139,6 +139,16 @@ void HostLog::headers_left_out(std::span<const OptionalHeaders> groups, HeaderGr
   }
 }
 
+void HostLog::weaker_sums(const std::string& bucket_url, SumLevel level) {
+  if (level == SumLevel::kCrc32c || told_sums_.exchange(true, std::memory_order_relaxed)) return;
+  const bool is_proved = level != SumLevel::kSize;
+  say(is_proved ? LogLevel::kInfo : LogLevel::kWarning,
+      cat("what is written to ", bucket_url, " is ",
+          is_proved ? "proved by " : "not proved, but for ", label(level),
+          ": the service takes no stronger sum. Other buckets of ", host_,
+          " may be like it; this is said once"));
+}
+
 void HostLog::tell_contradicted(const std::string& redirect, const std::string& by_map) {
   say(LogLevel::kWarning,
       cat(host_, " redirects a request to ", redirect, ", where the map of the cluster names ",

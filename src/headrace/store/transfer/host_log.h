@@ -14,6 +14,7 @@
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
 #include "headrace/store/transfer/optional_headers.h"
+#include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
@@ -64,6 +65,9 @@ class HostLog {
   // It has refused a request with these headers as `refusal` says, and carried it out without.
   void headers_left_out(std::span<const OptionalHeaders> groups, HeaderGroups which,
                         const Error& refusal);
+  // The service has shown that this is what proves the bytes that are written to this bucket. Said
+  // once, unless it is the best.
+  void weaker_sums(const std::string& bucket_url, SumLevel level);
   // The host, which is the proxy of a cluster, sends requests to other targets than the map of the
   // cluster says, however often that is asked for. Said once.
   template <class Redirect, class ByMap>
@@ -89,7 +93,7 @@ class HostLog {
   const std::shared_ptr<Log> log_;
   const std::string host_;
   std::atomic<bool> failing_ = false;
-  std::atomic<bool> told_unverified_ = false, told_contradicted_ = false;
+  std::atomic<bool> told_unverified_ = false, told_contradicted_ = false, told_sums_ = false;
   Mutex mutex_;
   TimePoint failing_since_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // since then

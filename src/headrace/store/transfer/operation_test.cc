@@ -157,7 +157,7 @@ class RedirectingProtocol : public Protocol {
   void build_stat(HttpRequest&, std::string_view) const override {}
   Result<ObjectInfo> parse_stat(const Response&, std::string_view) const override { return {}; }
   void build_write(HttpRequest&, const WriteRequest&, std::span<const std::span<const std::byte>>,
-                   Crc32c, std::string&) const override {}
+                   const SentSums&, std::string&) const override {}
   Result<ObjectInfo> parse_written(const Response&, const WriteRequest&, uint64_t) const override {
     return {};
   }

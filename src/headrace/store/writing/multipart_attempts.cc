@@ -41,35 +41,61 @@ Result<void> check_upload_id(std::string_view id) {
 }  // namespace
 
 StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequest request,
+                                             std::shared_ptr<SumLadder> sums,
                                              std::optional<ObjectMetadata> copied)
-    : TextAttempt(protocol), request_(std::move(request)), copied_(std::move(copied)) {}
+    : TextAttempt(protocol),
+      request_(std::move(request)),
+      sums_(std::move(sums)),
+      copied_(std::move(copied)) {}
 
 void StartMultipartAttempt::build(HttpRequest& request) {
   if (copied_) {
     protocol().part_copies()->build_start(request, request_.name, *copied_);
   } else {
-    protocol().multipart()->build_start(request, request_);
+    protocol().multipart()->build_start(request, request_, start_level());
   }
+}
+
+SumLevel StartMultipartAttempt::start_level() const {
+  const UploadSums sums = sums_->now();
+  return sums.ignored.value_or(sums.level);
 }
 
 Result<Attempt::Verdict> StartMultipartAttempt::finish() {
   Result<std::string> id = protocol().multipart()->parse_started(response());
   if (!id) return std::unexpected(std::move(id.error()));
   if (Result<void> good = check_upload_id(*id); !good) return std::unexpected(good.error());
+  if (!copied_) {
+    const UploadSums before = sums_->now();
+    const UploadSums next =
+        after_start(before, protocol().multipart()->announced_sum(response().head, start_level()));
+    if (next != before) sums_->settle(next);
+  }
   result = std::move(id);
   return Verdict::kDone;
 }
 
+Result<Attempt::Verdict> StartMultipartAttempt::refused(Error error) {
+  if (copied_ || !may_be_about_sums(error)) return std::unexpected(std::move(error));
+  const std::optional<UploadSums> next = after_refused_start(sums_->now());
+  if (!first_refusal_) first_refusal_ = std::move(error);
+  if (!next) return std::unexpected(*first_refusal_);
+  sums_->try_next(*next);
+  return Verdict::kAgain;
+}
+
 SendPartAttempt::SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                                 std::shared_ptr<const UploadPart> part)
+                                 std::shared_ptr<const UploadPart> part,
+                                 std::shared_ptr<SumLadder> sums)
     : TextAttempt(protocol),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
-      part_(std::move(part)) {}
+      part_(std::move(part)),
+      sums_(part_, std::move(sums)) {}
 
 void SendPartAttempt::build(HttpRequest& request) {
   protocol().multipart()->build_part(request, name_, upload_id_, part_->part_number, part_->spans,
-                                     part_->crc32c);
+                                     sums_.next());
 }
 
 Result<Attempt::Verdict> SendPartAttempt::finish() {
@@ -78,17 +104,23 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
                 .etag = std::string(head.find("etag").value_or(""))};
   if (sent.etag.empty() && protocol().multipart()->names_parts())
     return corrupt("the answer to a part of an upload has no ETag");
-  const Result<std::optional<Crc32c>> stored = protocol().multipart()->part_crc32c(head);
-  if (!stored) return std::unexpected(stored.error());
-  if (*stored) {
-    if (**stored != part_->crc32c) {
-      return corrupt("the server stored a part with CRC32C ", (*stored)->to_base64(),
-                     " of which CRC32C ", part_->crc32c.to_base64(), " was sent");
-    }
-    sent.checksum = Checksum(**stored);
+  const Result<Checksum> told = protocol().multipart()->part_sum(head, sums_.kind());
+  if (!told) return std::unexpected(told.error());
+  const Checksum md5 = protocol().told_md5(head);
+  if (const std::optional<Checksum> ours = sums_.contradicted(*told, md5)) {
+    return corrupt("the server stored a part with ", label(ours->kind()), " ",
+                   to_base64(told->empty() ? md5 : *told), " of which ", label(ours->kind()), " ",
+                   to_base64(*ours), " was sent");
   }
+  if (!sums_.accepted(*told, md5)) return Verdict::kAgain;
+  sent.checksum = *told;
   result = std::move(sent);
   return Verdict::kDone;
+}
+
+Result<Attempt::Verdict> SendPartAttempt::refused(Error error) {
+  if (sums_.refused(error)) return Verdict::kAgain;
+  return std::unexpected(std::move(error));
 }
 
 CopySourceAttempt::CopySourceAttempt(const Protocol& protocol, std::string name)
@@ -141,16 +173,14 @@ Result<Attempt::Verdict> CopyPartAttempt::refused(Error error) {
 CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,
                                                    std::string upload_id,
                                                    std::vector<SentPart> parts, uint64_t size_bytes,
-                                                   std::optional<Crc32c> crc32c, Checksum xxh64,
-                                                   Precondition precondition,
+                                                   WholeSums sums, Precondition precondition,
                                                    WriteConditions& conditions)
     : PublishAttempt(protocol, name, std::move(precondition), &conditions),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
       parts_(std::move(parts)),
       size_bytes_(size_bytes),
-      crc32c_(crc32c),
-      xxh64_(xxh64) {}
+      sums_(std::move(sums)) {}
 
 void CompleteMultipartAttempt::build_change(HttpRequest& request,
                                             const Precondition& precondition) {
@@ -159,7 +189,7 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
                                           .upload_id = upload_id_,
                                           .parts = parts_,
                                           .size_bytes = size_bytes_,
-                                          .crc32c = crc32c_,
+                                          .sum = sums_.sent,
                                           .precondition = precondition},
                                          scratch_);
 }
@@ -168,38 +198,61 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   Result<CompletedUpload> completed = protocol().multipart()->parse_completed(response());
   if (!completed) return std::unexpected(std::move(completed.error()));
   const std::optional<StoredChecksum>& told = completed->checksum;
-  const Checksum* const whole = told ? std::get_if<Checksum>(&*told) : nullptr;
-  if (!crc32c_ || !whole || whole->crc32c() != crc32c_ || completed->generation.empty()) {
-    return look_at_result();
-  }
+  if (!told || !sums_.crc32c || completed->generation.empty()) return look_at_result();
   // All but the time is known, as after a write by one request. A look that fails would only make
   // a failure of what has succeeded.
+  if (const auto* const whole = std::get_if<Checksum>(&*told)) {
+    const Checksum ours = sum_like(*whole);
+    if (ours.empty() || ours != *whole) return look_at_result();
+    return end_with_sum(std::move(completed->generation), ours);
+  }
+  const auto& composite = std::get<CompositeChecksum>(*told);
+  std::vector<Checksum> parts;
+  for (const SentPart& part : parts_) parts.push_back(part.checksum);
+  // Where the service has told nothing of a part, there is nothing to compare with.
+  const bool all_told = std::ranges::all_of(
+      parts, [&](const Checksum& sum) { return sum.kind() == composite.kind(); });
+  if (!all_told) return look_at_result();
+  if (!composite.is_of(parts)) {
+    return corrupt("the server made an object with a composite ", label(composite.kind()), " of ",
+                   to_text(*told), " of ", parts.size(), " parts that have another one");
+  }
+  return end_with_sum(std::move(completed->generation), Checksum());
+}
+
+Attempt::Verdict CompleteMultipartAttempt::end_with_sum(std::string generation, Checksum sum) {
   ObjectInfo info;
   info.name = name_;
   info.size_bytes = size_bytes_;
-  info.generation = std::move(completed->generation);
-  info.checksum = crc32c_;
+  info.generation = std::move(generation);
+  info.checksum = sum;
   result = std::move(info);
   return Verdict::kDone;
 }
 
+Checksum CompleteMultipartAttempt::sum_like(const Checksum& told) const {
+  switch (told.kind()) {
+    case ChecksumKind::kXxh64: return sums_.xxh64;
+    case ChecksumKind::kCrc64Nvme: return sums_.crc64nvme;
+    default: return sums_.crc32c;
+  }
+}
+
 Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {
-  const bool by_xxh64 = found.checksum.kind() == ChecksumKind::kXxh64;
-  const Match match = compare_bytes(found, size_bytes_, by_xxh64 ? xxh64_ : Checksum(crc32c_));
+  const Match match = compare_bytes(found, size_bytes_, sum_like(found.checksum));
   return match == Match::kUnknown && is_of_parts(found, parts_) ? Match::kSame : match;
 }
 
 bool CompleteMultipartAttempt::is_good(Match match) const {
-  if (match != Match::kUnknown) return match == Match::kSame;
-  // What was copied has no sum here to compare with.
-  return !crc32c_ || !protocol().multipart()->tells_sums();
+  return match == Match::kSame ||
+         (match == Match::kUnknown && (!sums_.crc32c || !sums_.always_told));
 }
 
 std::optional<Error> CompleteMultipartAttempt::wrong_result(const ObjectInfo& found) const {
   return Error(Code::kCorrupt,
                cat("the server made ", found.size_bytes, " bytes", crc32c_text(found), " of ",
                    parts_.size(), " parts with ", size_bytes_, " bytes",
-                   crc32c_ ? cat(" and CRC32C ", crc32c_->to_base64()) : ""));
+                   sums_.crc32c ? cat(" and CRC32C ", sums_.crc32c->to_base64()) : ""));
 }
 
 AbortMultipartAttempt::AbortMultipartAttempt(const Protocol& protocol, std::string name,

@@ -9,6 +9,7 @@
 #include "headrace/format/multipart_xml.h"
 #include "headrace/store/transfer/operation.h"
 #include "headrace/store/writing/publish_attempt.h"
+#include "headrace/store/writing/sums_of_part.h"
 #include "headrace/store/writing/upload.h"
 
 namespace headrace {
@@ -18,9 +19,10 @@ namespace headrace {
 // abort the upload.
 class StartMultipartAttempt final : public TextAttempt {
  public:
-  // With `copied`, parts will be copied from an object that has this metadata.
+  // With `copied`, parts will be copied from an object that has this metadata; then no sums are
+  // sent.
   StartMultipartAttempt(const Protocol& protocol, WriteRequest request,
-                        std::optional<ObjectMetadata> copied = {});
+                        std::shared_ptr<SumLadder> sums, std::optional<ObjectMetadata> copied = {});
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
@@ -30,24 +32,32 @@ class StartMultipartAttempt final : public TextAttempt {
 
  private:
   Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+  SumLevel start_level() const;
   const WriteRequest request_;
+  const std::shared_ptr<SumLadder> sums_;
+  std::optional<Error> first_refusal_;
   const std::optional<ObjectMetadata> copied_;
 };
 
-// A part that is sent again replaces the earlier one.
+// A part that is sent again replaces the earlier one. The first one of an upload finds out what
+// sums the service takes, unless that is known.
 class SendPartAttempt final : public TextAttempt {
  public:
   SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                  std::shared_ptr<const UploadPart> part);
+                  std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }
   Result<SentPart> result;
 
  private:
   Result<Verdict> finish() override;
+  Result<Verdict> refused(Error error) override;
+  Error wrong_part(const Checksum& stored, const Checksum& sent) const;
 
   const std::string name_, upload_id_;
   const std::shared_ptr<const UploadPart> part_;
+  SumsOfPart sums_;
 };
 
 // What is to be copied in parts.
@@ -82,14 +92,23 @@ class CopyPartAttempt final : public TextAttempt {
   const std::shared_ptr<const UploadPart> part_;
 };
 
+// The sums that the object must have, of those that are known.
+struct WholeSums {
+  std::optional<Crc32c> crc32c = {};  // none: the parts were copied by the server
+  Checksum xxh64 = {};                // for servers that have summed the whole in this way
+  Checksum crc64nvme = {};            // the same
+  Checksum sent = {};                 // the one that goes along; of no kind: none
+  bool always_told = false;           // that no sum is told of the object is an error
+};
+
 // Makes the object from its parts. If the answer is lost, a stat tells what became of it: by the
-// CRC32C of the object, or else by the ETag that S3 makes of those of the parts.
+// sum of the object, or else by the ETag that S3 makes of those of the parts. What the service
+// tells no sum of is good if it has the size: of its parts, each was taken on its own.
 class CompleteMultipartAttempt final : public PublishAttempt {
  public:
   CompleteMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                           std::vector<SentPart> parts, uint64_t size_bytes,
-                           std::optional<Crc32c> crc32c, Checksum xxh64, Precondition precondition,
-                           WriteConditions& conditions);
+                           std::vector<SentPart> parts, uint64_t size_bytes, WholeSums sums,
+                           Precondition precondition, WriteConditions& conditions);
   std::chrono::milliseconds linger_when_stopped() const override {
     return std::chrono::milliseconds(1000);
   }
@@ -105,12 +124,15 @@ class CompleteMultipartAttempt final : public PublishAttempt {
     return protocol().looks_before_writes() || protocol().condition_proof() != nullptr;
   }
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
+  // That of ours with which this one can be compared.
+  Checksum sum_like(const Checksum& told) const;
+  // Ends with the object that the answer describes.
+  Verdict end_with_sum(std::string generation, Checksum sum);
 
   const std::string name_, upload_id_;
   const std::vector<SentPart> parts_;
   const uint64_t size_bytes_;
-  const std::optional<Crc32c> crc32c_;  // none: the parts were copied by the server
-  const Checksum xxh64_;                // for servers that have summed the whole in this way
+  const WholeSums sums_;
   std::string scratch_;
 };
 

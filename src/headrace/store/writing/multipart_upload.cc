@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/format/running_sum.h"
 #include "headrace/store/http_store.h"
 
 namespace headrace {
@@ -12,7 +13,8 @@ MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store,
                                  WriteRequest at)
     : HttpUpload(std::move(store), std::move(target)),
       uploader_(std::move(uploader)),
-      at_(std::move(at)) {}
+      at_(std::move(at)),
+      sums_(uploader_->part_sums()) {}
 
 MultipartUpload::Limits MultipartUpload::limits() const {
   Limits limits = HttpUpload::limits();
@@ -38,7 +40,7 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
     }
     if (start_error_) {
       error = *start_error_;
-    } else if (id_.empty()) {
+    } else if (id_.empty() || trying_) {
       start = !std::exchange(starting_, true);
       waiting_.push_back(std::exchange(waiting, {}));
     } else {
@@ -56,12 +58,12 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
 }
 
 std::shared_ptr<Pending<std::string>> MultipartUpload::request_start() {
-  return uploader_->start_multipart(at_);
+  return uploader_->start_multipart(at_, sums_);
 }
 
 std::shared_ptr<Pending<SentPart>> MultipartUpload::request_part(
     const std::string& id, std::shared_ptr<const UploadPart> part) {
-  return uploader_->send_part(at_.name, id, std::move(part));
+  return uploader_->send_part(at_.name, id, std::move(part), sums_);
 }
 
 void MultipartUpload::started(Result<std::string> id) {
@@ -69,10 +71,17 @@ void MultipartUpload::started(Result<std::string> id) {
   std::optional<Error> error;
   {
     const Lock lock(mutex_);
-    waiting.swap(waiting_);
     if (id) {
       id_ = *id;
+      trying_ = !sums_->now().known;
+    }
+    if (trying_ && waiting_.size() > 1) {
+      waiting.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
     } else {
+      waiting.swap(waiting_);
+    }
+    if (!id) {
       start_error_ = with_url(std::move(id.error()));
       error = *start_error_;
     }
@@ -88,19 +97,54 @@ void MultipartUpload::started(Result<std::string> id) {
 
 void MultipartUpload::send_now(const std::string& id, Waiting waiting) {
   const uint32_t number = waiting.part->part_number;
-  track<SentPart>(request_part(id, std::move(waiting.part)),
-                  [this, number, done = std::move(waiting.done)](Result<SentPart> sent) mutable {
-                    if (!sent) {
-                      done(std::unexpected(in_part(number, std::move(sent.error()))));
-                      return;
-                    }
-                    {
-                      const Lock lock(mutex_);
-                      sent_.resize(std::max<size_t>(sent_.size(), number));
-                      sent_[number - 1] = std::move(*sent);
-                    }
-                    done({});
-                  });
+  const uint64_t size_bytes = waiting.part->size_bytes;
+  track<SentPart>(
+      request_part(id, std::move(waiting.part)),
+      [this, number, size_bytes, done = std::move(waiting.done)](Result<SentPart> sent) mutable {
+        if (!sent) {
+          done(std::unexpected(in_part(number, std::move(sent.error()))));
+          end_trial();
+          return;
+        }
+        {
+          const Lock lock(mutex_);
+          sent_.resize(std::max<size_t>(sent_.size(), number));
+          sent_[number - 1] = std::move(*sent);
+          sizes_.resize(sent_.size());
+          sizes_[number - 1] = size_bytes;
+        }
+        done({});
+        end_trial();
+      });
+}
+
+void MultipartUpload::end_trial() {
+  std::string id;
+  std::deque<Waiting> waiting;
+  {
+    const Lock lock(mutex_);
+    if (!std::exchange(trying_, false)) return;
+    id = id_;
+    waiting.swap(waiting_);
+  }
+  for (Waiting& each : waiting) send_now(id, std::move(each));
+}
+
+WholeSums MultipartUpload::whole_sums(const std::optional<Crc32c>& crc32c) {
+  const UploadSums sums = sums_->now();
+  WholeSums whole{.crc32c = crc32c, .always_told = sums.always_told};
+  const Lock lock(mutex_);
+  if (store_->tells_xxh64()) whole.xxh64 = Checksum(ChecksumKind::kXxh64, xxh64_.value());
+  if (sums.level == SumLevel::kCrc64Nvme && !sent_.empty()) {
+    whole.crc64nvme = sent_[0].checksum;
+    for (size_t i = 1; i < sent_.size(); ++i) {
+      whole.crc64nvme = joined(whole.crc64nvme, sent_[i].checksum, sizes_[i]);
+    }
+  }
+  if (crc32c && sums.sends_whole) {
+    whole.sent = sums.level == SumLevel::kCrc64Nvme ? whole.crc64nvme : Checksum(crc32c);
+  }
+  return whole;
 }
 
 std::string MultipartUpload::id() {
@@ -112,16 +156,15 @@ void MultipartUpload::complete(uint64_t size_bytes, std::optional<Crc32c> crc32c
                                Precondition precondition, Published done) {
   std::string id;
   std::vector<SentPart> sent;
-  Checksum xxh64;
+  WholeSums sums = whole_sums(crc32c);
   {
     const Lock lock(mutex_);
     id = id_;
     sent = sent_;
-    if (store_->tells_xxh64()) xxh64 = Checksum(ChecksumKind::kXxh64, xxh64_.value());
   }
   track<ObjectInfo>(
-      uploader_->complete_multipart(at_.name, std::move(id), std::move(sent), size_bytes, crc32c,
-                                    xxh64, std::move(precondition)),
+      uploader_->complete_multipart(at_.name, std::move(id), std::move(sent), size_bytes,
+                                    std::move(sums), std::move(precondition)),
       std::move(done));
 }
 
@@ -210,10 +253,12 @@ CopyUpload::CopyUpload(std::shared_ptr<HttpStore> store, CopyRequest request,
     : DirectMultipartUpload(std::move(store),
                             {.name = request.name, .precondition = request.precondition}),
       request_(std::move(request)),
-      metadata_(std::move(metadata)) {}
+      metadata_(std::move(metadata)) {
+  sums_ = std::make_shared<SumLadder>(UploadSums{.known = true});  // nothing is sent
+}
 
 std::shared_ptr<Pending<std::string>> CopyUpload::request_start() {
-  return uploader_->start_multipart(at_, metadata_);
+  return uploader_->start_multipart(at_, sums_, metadata_);
 }
 
 std::shared_ptr<Pending<SentPart>> CopyUpload::request_part(

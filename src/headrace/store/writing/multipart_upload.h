@@ -11,10 +11,12 @@
 #include "headrace/format/xxh64.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/writing/http_upload.h"
+#include "headrace/store/writing/multipart_attempts.h"
 
 namespace headrace {
 
-// The upload is started with its first part. Parts are sent as they come.
+// The upload is started with its first part. Parts are sent as they come, but for those that wait
+// until the first one has shown which sums the service takes.
 // Thread: any.
 class MultipartUpload : public HttpUpload {
  public:
@@ -36,6 +38,7 @@ class MultipartUpload : public HttpUpload {
 
   const std::shared_ptr<HttpStore> uploader_;
   const WriteRequest at_;
+  std::shared_ptr<SumLadder> sums_;  // changes in constructors only
 
  private:
   struct Waiting {
@@ -47,11 +50,16 @@ class MultipartUpload : public HttpUpload {
                                                           std::shared_ptr<const UploadPart> part);
   void started(Result<std::string> id);
   void send_now(const std::string& id, Waiting waiting);
+  // The first part has come to its end: so do those that waited for it.
+  void end_trial();
+  WholeSums whole_sums(const std::optional<Crc32c>& crc32c);
 
   bool starting_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::string id_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Error> start_error_ HEADRACE_GUARDED_BY(mutex_);
-  std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);  // for the id
+  bool trying_ HEADRACE_GUARDED_BY(mutex_) = false;          // the first part is on its way alone
+  std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);  // for the id, or for the first part
+  std::vector<uint64_t> sizes_ HEADRACE_GUARDED_BY(mutex_);  // by part number
   Xxh64 xxh64_ HEADRACE_GUARDED_BY(mutex_);                  // of what was sent, in order
   std::vector<SentPart> sent_ HEADRACE_GUARDED_BY(mutex_);   // by part number
 };

@@ -244,6 +244,7 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     // Nothing is there: the lost change has not arrived, and must not arrive after this one.
     return repeat_on("");
   }
+  if (step_ == Step::kChange && adapts_to(error)) return Verdict::kAgain;
   if (step_ == Step::kChange && gives_up_on(error)) return end_with(std::move(error));
   if (step_ == Step::kChange && error.code() == Code::kThrottled && looks_at_target()) {
     target_seen_ = false;  // it is sent again much later

@@ -91,6 +91,9 @@ class PublishAttempt : public TextAttempt {
   virtual std::optional<Error> wrong_result(const ObjectInfo&) const { return std::nullopt; }
   // What a failed condition may mean other than that the target has changed. "": nothing.
   virtual std::string other_refusal() const { return ""; }
+  // Whether the change is to be sent in another way, now that it was refused like this. If not, the
+  // error may have become an earlier one.
+  virtual bool adapts_to(Error&) { return false; }
   // Whether the operation ends with this error instead of sending the change again.
   virtual bool gives_up_on(const Error&) const { return false; }
   // The change will be sent again, after what build_first() asks for.

@@ -2,26 +2,28 @@
 
 #include <utility>
 
-#include "headrace/format/xxh64.h"
-
 namespace headrace {
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
-                           std::span<const std::byte> bytes, WriteConditions& conditions)
-    : PublishAttempt(protocol, request.name, request.precondition, &conditions),
-      request_(std::move(request)),
-      part_(std::make_shared<UploadPart>(UploadPart{
-          .size_bytes = bytes.size(), .crc32c = Crc32c().extended(bytes), .spans = {bytes}})) {}
+                           std::span<const std::byte> bytes, WriteConditions& conditions,
+                           std::shared_ptr<SumLadder> sums)
+    : WriteAttempt(
+          protocol, std::move(request),
+          std::make_shared<UploadPart>(UploadPart{
+              .size_bytes = bytes.size(), .crc32c = Crc32c().extended(bytes), .spans = {bytes}}),
+          conditions, std::move(sums)) {}
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
-                           std::shared_ptr<const UploadPart> part, WriteConditions& conditions)
+                           std::shared_ptr<const UploadPart> part, WriteConditions& conditions,
+                           std::shared_ptr<SumLadder> sums)
     : PublishAttempt(protocol, request.name, request.precondition, &conditions),
       request_(std::move(request)),
-      part_(std::move(part)) {}
+      part_(std::move(part)),
+      sums_(part_, std::move(sums)) {}
 
 void WriteAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
   request_.precondition = precondition;
-  protocol().build_write(request, request_, part_->spans, part_->crc32c, scratch_);
+  protocol().build_write(request, request_, part_->spans, sums_.next(), scratch_);
 }
 
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
@@ -33,23 +35,27 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
   Result<ObjectInfo> written =
       below_root(protocol().parse_written(response(), request_, part_->size_bytes));
   if (!written) return std::unexpected(std::move(written.error()));
-  // An unknown CRC32C is fine: the server refuses bytes that do not match the one sent with them.
+  // An unknown sum is fine: the server refuses bytes that do not match the one sent with them.
+  const Checksum md5 = protocol().told_md5(response().head);
+  if (const std::optional<Checksum> ours = sums_.contradicted({}, md5)) {
+    return corrupt("the server stored bytes with MD5 ", to_base64(md5), " of the ",
+                   part_->size_bytes, " bytes with MD5 ", to_base64(*ours), " that were sent");
+  }
   if (compare(*written) == Match::kOther) {
     return corrupt("the server stored ", written->size_bytes, " bytes", crc32c_text(*written),
                    " of the ", part_->size_bytes, " bytes with CRC32C ", part_->crc32c.to_base64(),
                    " that were sent");
   }
+  // To write it once more would make another version of it: the next one has what proves it.
+  static_cast<void>(sums_.accepted(written->checksum, md5));
   result = std::move(written);
   return Verdict::kDone;
 }
 
 Match WriteAttempt::compare(const ObjectInfo& found) const {
-  if (found.checksum.kind() != ChecksumKind::kXxh64 || found.size_bytes != part_->size_bytes) {
-    return compare_bytes(found, part_->size_bytes, part_->crc32c);
-  }
-  Xxh64 sum;
-  for (const std::span<const std::byte> span : part_->spans) sum.extend(span);
-  return compare_bytes(found, part_->size_bytes, Checksum(ChecksumKind::kXxh64, sum.value()));
+  const ChecksumKind kind = found.checksum.kind();
+  const bool is_sized = found.size_bytes == part_->size_bytes;
+  return compare_bytes(found, part_->size_bytes, is_sized ? sums_.of(kind) : Checksum());
 }
 
 Result<void> check_copy_source(const CopyRequest& request, const ObjectInfo& source,

@@ -8,6 +8,7 @@
 
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/writing/publish_attempt.h"
+#include "headrace/store/writing/sums_of_part.h"
 #include "headrace/store/writing/upload.h"
 
 namespace headrace {
@@ -16,9 +17,10 @@ class WriteAttempt final : public PublishAttempt {
  public:
   // Borrows `bytes`.
   WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes,
-               WriteConditions& conditions);
+               WriteConditions& conditions, std::shared_ptr<SumLadder> sums);
   WriteAttempt(const Protocol& protocol, WriteRequest request,
-               std::shared_ptr<const UploadPart> part, WriteConditions& conditions);
+               std::shared_ptr<const UploadPart> part, WriteConditions& conditions,
+               std::shared_ptr<SumLadder> sums);
   std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
 
  private:
@@ -27,6 +29,7 @@ class WriteAttempt final : public PublishAttempt {
   bool looks_at_target() const override { return protocol().looks_before_writes(); }
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override { return match != Match::kOther; }
+  bool adapts_to(Error& refusal) override { return sums_.refused(refusal); }
   std::optional<Description> description() const override {
     return Description{.content_type = request_.content_type,
                        .content_encoding = request_.content_encoding};
@@ -35,6 +38,7 @@ class WriteAttempt final : public PublishAttempt {
   WriteRequest request_;
   bool untold_ = false;  // what was written; the object was looked at
   const std::shared_ptr<const UploadPart> part_;
+  SumsOfPart sums_;
   std::string scratch_;
 };
 

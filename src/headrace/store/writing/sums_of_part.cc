@@ -1,0 +1,60 @@
+#include "headrace/store/writing/sums_of_part.h"
+
+#include "headrace/format/running_sum.h"
+
+namespace headrace {
+
+Checksum SumsOfPart::of(ChecksumKind kind) const {
+  if (kind == ChecksumKind::kNone) return {};
+  if (kind == ChecksumKind::kCrc32c) return part_->crc32c;
+  Checksum& kept = kind == ChecksumKind::kMd5 ? md5_ : other_;
+  if (kept.kind() != kind) {
+    RunningSum sum(kind);
+    for (const std::span<const std::byte> span : part_->spans) sum.extend(span);
+    kept = sum.value();
+  }
+  return kept;
+}
+
+SentSums SumsOfPart::next() {
+  now_ = ladder_->now();
+  const Checksum beside = now_.ignored ? of(ChecksumKind::kCrc32c) : Checksum();
+  return {of(kind()), beside};
+}
+
+std::optional<Checksum> SumsOfPart::contradicted(const Checksum& told, const Checksum& md5) const {
+  if (!told.empty() && told != of(told.kind())) return of(told.kind());
+  const bool compares = now_.level == SumLevel::kMd5 && now_.etags == Etags::kMd5 && !md5.empty();
+  if (compares && md5 != of(ChecksumKind::kMd5)) return of(ChecksumKind::kMd5);
+  return std::nullopt;
+}
+
+bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
+  const bool is_told = !told.empty() && told.kind() == kind();
+  const bool etags_are_asked = now_.level == SumLevel::kMd5 && now_.etags == Etags::kUnknown;
+  // A service that has said that it takes sums, or is told to, is believed.
+  if (now_.known && !etags_are_asked) return true;
+  // One that tells its sum does not have to be asked for more.
+  const bool is_md5 = !is_told && !md5.empty() && md5 == of(ChecksumKind::kMd5);
+  const UploadSums next = after_bytes(now_, is_told, is_md5);
+  if (next.known) {
+    ladder_->settle(next);
+  } else {
+    ladder_->try_next(next);
+  }
+  return next.known;
+}
+
+bool SumsOfPart::refused(Error& error) {
+  if (!may_be_about_sums(error)) return false;
+  const std::optional<UploadSums> next = after_refused_bytes(now_);
+  if (!next) {
+    if (first_refusal_) error = std::move(*first_refusal_);
+    return false;
+  }
+  if (!first_refusal_) first_refusal_ = std::move(error);
+  ladder_->try_next(*next);
+  return true;
+}
+
+}  // namespace headrace

@@ -1,0 +1,48 @@
+// The sums of some bytes that are sent, of the kinds that a service turns out to take.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "headrace/base/result.h"
+#include "headrace/store/upload_sums.h"
+#include "headrace/store/writing/upload.h"
+
+namespace headrace {
+
+// What one request that sends bytes does about their sums. Those of the present level are computed
+// by whoever makes it, away from the I/O threads; others when an answer asks for them. Thread:
+// confined.
+class SumsOfPart {
+ public:
+  SumsOfPart(std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> ladder)
+      : part_(std::move(part)), ladder_(std::move(ladder)), now_(ladder_->now()) {
+    static_cast<void>(of(sum_kind(now_.level)));
+  }
+
+  // Of no kind if that kind cannot be summed.
+  Checksum of(ChecksumKind kind) const;
+  // For the next request.
+  SentSums next();
+  ChecksumKind kind() const { return sum_kind(now_.level); }
+
+  // The request was accepted: `told` is the sum of that kind that the answer has, `md5` the MD5
+  // that it has, each of no kind if it has none. What it tells must be right. False: nothing has
+  // proved the bytes so far, and how they should be sent (again) is known now.
+  bool accepted(const Checksum& told, const Checksum& md5);
+  // Of an answer that was accepted: the sum of ours that one of those contradicts.
+  std::optional<Checksum> contradicted(const Checksum& told, const Checksum& md5) const;
+  // The request was refused. True: it is to be sent with other sums. False: `error` is the reason,
+  // the first one where several were refused.
+  bool refused(Error& error);
+
+ private:
+  const std::shared_ptr<const UploadPart> part_;
+  const std::shared_ptr<SumLadder> ladder_;
+  UploadSums now_;  // of the present request
+  std::optional<Error> first_refusal_;
+  mutable Checksum md5_, other_;  // once they were computed
+};
+
+}  // namespace headrace

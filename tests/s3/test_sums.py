@@ -1,0 +1,295 @@
+"""What proves the bytes of what is written, on services that differ in the sums that they take."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+import headrace
+from testing.faultserver.client import FaultServer
+from tests.keys import S3_KEYS
+
+PART = 5 << 20
+DATA = bytes(range(256)) * (PART // 256) * 2 + b"the last part"
+
+
+@pytest.fixture
+def sums_server(s3_server: FaultServer) -> FaultServer:
+    s3_server.bucket("bucket")
+    return s3_server
+
+
+def open_store(url: str, **options: Any) -> headrace.Store:
+    few = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001)
+    return headrace.Store("s3://bucket", endpoint=url, credentials=S3_KEYS, retry=few, **options)
+
+
+def in_parts(store: headrace.Store, name: str = "a", data: bytes = DATA) -> headrace.ObjectInfo:
+    writer = store.open_writer(name, part_bytes=PART)
+    writer.write(data)
+    return writer.close()
+
+
+def level(store: headrace.Store, *, in_parts: bool) -> str | None:
+    return store._handle().written_sums(in_parts)
+
+
+def kinds(server: FaultServer) -> list[str]:
+    return [entry["kind"] for entry in server.log()]
+
+
+def refusing(*headers: tuple[str, str], status: int = 501) -> list[dict[str, Any]]:
+    """Rules for a service that knows none of these headers, each (name, what it contains)."""
+    return [
+        {
+            "match": {"header": {"name": name, "contains": contains}, "method": method},
+            "action": {"status": status, "reason": "NotImplemented", "message": "A header"},
+        }
+        for name, contains in headers
+        for method in ("PUT", "POST")
+    ]
+
+
+CRC32C = ("x-amz-checksum-crc32c", "=")
+ALGORITHM = ("x-amz-checksum-algorithm", "C")
+MD5 = ("content-md5", "=")
+DIALECTS = {
+    "crc64nvme": refusing(("x-amz-checksum-algorithm", "CRC32C"), status=400),
+    "composite": refusing(("x-amz-checksum-type", "FULL_OBJECT")),
+    "md5": refusing(CRC32C, ALGORITHM),
+    "none": refusing(CRC32C, ALGORITHM, MD5),
+}
+
+
+@pytest.mark.parametrize("dialect", ["crc32c", *DIALECTS])
+def test_an_upload_carries_the_strongest_sum_that_the_service_takes(
+    sums_server: FaultServer, dialect: str
+) -> None:
+    sums_server.faults(DIALECTS.get(dialect, []))
+    store = open_store(sums_server.url)
+    in_parts(store)
+    assert sums_server.get("bucket", "a") == DATA
+    assert level(store, in_parts=True) == dialect
+    assert sums_server.uploads()["multipart"] == []
+    seen = len(sums_server.log())
+    in_parts(store, "b")
+    log = sums_server.log()[seen:]
+    assert all(entry["status"] == 200 for entry in log), "what is known is not tried again"
+    parts = [entry["headers"] for entry in log if entry["kind"] == "multipart_part"]
+    carried = {"crc64nvme": "x-amz-checksum-crc64nvme", "md5": "content-md5"}
+    sums = {"x-amz-checksum-crc32c", "x-amz-checksum-crc64nvme", "content-md5"}
+    expected = {carried.get(dialect, "x-amz-checksum-crc32c")} if dialect != "none" else set()
+    assert [sums & set(part) for part in parts] == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expected"), [("crc32c", "crc32c"), ("md5", "md5"), ("none", "none")]
+)
+def test_a_write_by_one_request_carries_the_strongest_sum_that_the_service_takes(
+    sums_server: FaultServer, dialect: str, expected: str
+) -> None:
+    sums_server.faults(DIALECTS.get(dialect, []))
+    store = open_store(sums_server.url)
+    store.write("a", b"small")
+    assert level(store, in_parts=False) == expected
+    seen = len(sums_server.log())
+    store.write("b", b"small")
+    assert [entry["status"] for entry in sums_server.log()[seen:]] == [200]
+    assert sums_server.get("bucket", "b") == b"small"
+
+
+def test_the_sum_of_the_whole_is_told_of_an_upload_with_crc64nvme(sums_server: FaultServer) -> None:
+    sums_server.faults(DIALECTS["crc64nvme"])
+    store = open_store(sums_server.url)
+    assert in_parts(store).checksum == store.stat("a").checksum
+    checksum = store.stat("a").checksum
+    assert checksum is not None
+    assert checksum[0] == "crc64nvme"
+    assert store.read("a").bytes() == DATA
+
+
+def test_where_sums_are_ignored_parts_are_compared_by_their_etags(sums_server: FaultServer) -> None:
+    sums_server.bucket("bucket", checksums=False)
+    store = open_store(sums_server.url)
+    in_parts(store)
+    store.write("b", b"small")
+    assert (level(store, in_parts=True), level(store, in_parts=False)) == ("md5", "md5")
+    assert sums_server.get("bucket", "a") == DATA
+    parts = [entry for entry in sums_server.log() if entry["kind"] == "multipart_part"]
+    assert len(parts) == 3, "the ETag of the first one has proved it"
+
+
+def test_a_refusal_for_another_reason_is_told_as_it_came_and_teaches_nothing(
+    sums_server: FaultServer,
+) -> None:
+    sums_server.faults(
+        [
+            {
+                "match": {"kind": kind},
+                "count": count,
+                "action": {"status": 400, "reason": "InvalidArgument", "message": message},
+            }
+            for kind in ("upload", "multipart_start")
+            for count, message in ((1, "the first"), (99, "another"))
+        ]
+    )
+    store = open_store(sums_server.url)
+    with pytest.raises(headrace.InvalidArgumentError, match="the first"):
+        in_parts(store)
+    with pytest.raises(headrace.InvalidArgumentError, match="the first"):
+        store.write("b", b"small")
+    assert kinds(sums_server) == ["multipart_start"] * 4 + ["upload"] * 3
+    assert (level(store, in_parts=True), level(store, in_parts=False)) == (None, None)
+    sums_server.faults([])
+    in_parts(store)
+    assert level(store, in_parts=True) == "crc32c"
+
+
+@pytest.mark.parametrize("forced", ["crc32c", "crc64nvme", "composite", "md5", "none"])
+def test_an_option_says_what_proves_an_upload(sums_server: FaultServer, forced: Any) -> None:
+    store = open_store(sums_server.url, provider=headrace.S3Options(checksum=forced))
+    in_parts(store)
+    store.write("b", b"small")
+    assert sums_server.get("bucket", "a") == DATA
+    carried = {name for entry in sums_server.log() for name in entry["headers"]}
+    sums = {"x-amz-checksum-crc32c", "x-amz-checksum-crc64nvme", "content-md5"} & carried
+    expected = {"md5": {"content-md5"}, "crc64nvme": {"x-amz-checksum-crc64nvme"}, "none": set()}
+    assert sums == expected.get(forced, {"x-amz-checksum-crc32c"})
+
+
+def test_a_forced_sum_that_is_refused_is_not_left_out(sums_server: FaultServer) -> None:
+    sums_server.faults(DIALECTS["md5"])
+    store = open_store(sums_server.url, provider=headrace.S3Options(checksum="crc32c"))
+    with pytest.raises(headrace.InvalidArgumentError, match="A header"):
+        store.write("a", b"small")
+    with pytest.raises(headrace.InvalidArgumentError, match="A header"):
+        in_parts(store)
+
+
+def test_what_a_service_takes_is_logged_once_for_its_host(
+    sums_server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    sums_server.faults(DIALECTS["none"])
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        for name in ("a", "b"):
+            open_store(sums_server.url).write(name, b"small")
+    said = [record.message for record in caplog.records if "is not proved" in record.message]
+    assert len(said) == 1
+    assert "s3://bucket/" in said[0]
+
+
+# ── Services that spoil what they are sent ───────────────────────────────────────────────────────
+
+
+class Spoiling(BaseHTTPRequestHandler):
+    """Knows no checksums but perhaps Content-MD5, and may spoil the second part."""
+
+    protocol_version = "HTTP/1.1"
+    compares_md5 = True
+    etags_are_md5 = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.state: Any = self.server
+
+    def say(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def etag(self, data: bytes) -> str:
+        salt = b"" if self.state.etags_are_md5 else b"encrypted"
+        return f'"{hashlib.md5(data + salt).hexdigest()}"'
+
+    def received(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def do_POST(self) -> None:
+        body = self.received().decode()
+        if self.path.endswith("?uploads="):
+            text = "<InitiateMultipartUploadResult><UploadId>u</UploadId>"
+            self.say(200, (text + "</InitiateMultipartUploadResult>").encode())
+            return
+        numbers = [int(each) for each in re.findall("<PartNumber>(.*?)</PartNumber>", body)]
+        self.state.object = b"".join(self.state.parts[each] for each in numbers)
+        text = f"<CompleteMultipartUploadResult><ETag>{self.etag(b'whole')}</ETag>"
+        self.say(200, (text + "</CompleteMultipartUploadResult>").encode())
+
+    def do_PUT(self) -> None:
+        data = self.received()
+        number = int(parse_qs(urlsplit(self.path).query)["partNumber"][0])
+        self.state.sent.append((number, "Content-MD5" in self.headers))
+        if number == 2 and self.state.spoils:
+            data = b"?" + data[1:]
+        expected = self.headers.get("Content-MD5")
+        given = base64.b64encode(hashlib.md5(data).digest()).decode()
+        if self.state.compares_md5 and expected not in (None, given):
+            self.say(400, b"<Error><Code>BadDigest</Code><Message>other</Message></Error>")
+            return
+        self.state.parts[number] = data
+        self.say(200, ETag=self.etag(data))
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.state.object)))
+        self.send_header("ETag", self.etag(b"whole"))
+        self.end_headers()
+
+    def do_DELETE(self) -> None:
+        self.state.parts.clear()
+        self.say(204)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def service(*, compares_md5: bool, etags_are_md5: bool, spoils: bool) -> Iterator[Any]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Spoiling)
+    server.parts, server.sent, server.object = {}, [], b""
+    server.compares_md5, server.etags_are_md5 = compares_md5, etags_are_md5
+    server.spoils, server.url = spoils, f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("compares_md5", "etags_are_md5"), [(True, False), (False, True), (True, True)]
+)
+def test_a_part_that_was_spoilt_on_its_way_fails_the_upload(
+    compares_md5: bool, etags_are_md5: bool
+) -> None:
+    with service(compares_md5=compares_md5, etags_are_md5=etags_are_md5, spoils=True) as server:
+        with pytest.raises(headrace.CorruptDataError, match="part 2"):
+            in_parts(open_store(server.url))
+        assert server.object == b"", "it was not completed"
+        assert server.parts == {}, "it was aborted"
+
+
+def test_the_first_part_is_sent_again_with_its_md5_if_its_etag_proves_nothing() -> None:
+    with service(compares_md5=True, etags_are_md5=False, spoils=False) as server:
+        store = open_store(server.url)
+        info = in_parts(store)
+        assert server.object == DATA
+        assert sorted(server.sent) == [(1, False), (1, True), (2, True), (3, True)]
+        assert info.checksum is None, "what the service keeps no sum of has none"
+        server.sent.clear()
+        in_parts(store)
+        assert sorted(server.sent) == [(1, True), (2, True), (3, True)]
