@@ -119,6 +119,20 @@ def test_what_cannot_be_carried_out_at_all_fails_as_it_first_did(s3_server: Faul
     assert SUM in {name.lower() for name in put["headers"]}
 
 
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_service_that_is_busy_when_it_is_tried_without_is_asked_again(
+    s3_server: FaultServer, status: int
+) -> None:
+    retry = headrace.RetryOptions(max_attempts=5, initial_backoff_s=0.001)
+    store = open_store(s3_server, retry=retry)
+    busy = {"match": {"kind": "upload"}, "count": 1, "action": {"status": status}}
+    s3_server.faults([*refusing(SUM), busy])
+    store.write("a", b"b")
+    store.write("b", b"b")
+    uploads = [each["status"] for each in s3_server.log() if each["kind"] == "upload"]
+    assert uploads == [501, status, 200, 200]  # the second write has learned
+
+
 @pytest.mark.parametrize("status", [403, 503, 500])
 def test_other_refusals_teach_nothing(s3_server: FaultServer, status: int) -> None:
     retry = headrace.RetryOptions(max_attempts=2, initial_backoff_s=0.001)

@@ -419,7 +419,8 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
     return;
   }
   if (!attempt.may_do_without()) {
-    if (!is_trial) return;
+    // A service that is busy has not judged yet: the trial is sent again like any other request.
+    if (!is_trial || (outcome.error && is_retryable(*outcome.error))) return;
     // Without them it gets another answer than with them, which was the one to tell.
     rare_->without = 0;
     if (outcome.error) outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
