@@ -119,6 +119,23 @@ def test_what_cannot_be_carried_out_at_all_fails_as_it_first_did(s3_server: Faul
     assert SUM in {name.lower() for name in put["headers"]}
 
 
+@pytest.mark.parametrize("header", [SUM, "x-amz-checksum-type"])
+def test_headers_beside_the_one_that_is_refused_are_not_blamed(
+    s3_server: FaultServer, caplog: pytest.LogCaptureFixture, header: str
+) -> None:
+    store = open_store(s3_server)
+    s3_server.faults(refusing(header, kind="multipart_complete"))
+    with caplog.at_level(logging.WARNING, "headrace"):
+        write_in_parts(store, "parts")
+        headrace.metrics()
+    told = [each.message for each in caplog.records if "it is left out" in each.message]
+    assert len(told) == 1
+    assert "with the header x-amz-checksum-..." in told[0]
+    write_in_parts(store, "again")
+    complete = [each for each in s3_server.log() if each["kind"] == "multipart_complete"][-1]
+    assert SIZE in {name.lower() for name in complete["headers"]}
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_service_that_is_busy_when_it_is_tried_without_is_asked_again(
     s3_server: FaultServer, status: int
@@ -149,6 +166,16 @@ def test_bytes_that_arrived_wrong_are_no_matter_of_headers(s3_server: FaultServe
     store = open_store(s3_server, retry=retry)
     s3_server.faults([{"match": {"kind": "upload"}, "action": "wrong_checksum"}])
     with pytest.raises(headrace.HeadraceError):
+        store.write("a", b"b")
+    puts = [each for each in s3_server.log() if each["kind"] == "upload"]
+    assert all(SUM in {name.lower() for name in each["headers"]} for each in puts)
+
+
+def test_a_checksum_that_is_called_invalid_is_not_left_out(s3_server: FaultServer) -> None:
+    store = open_store(s3_server)
+    invalid = {"status": 400, "reason": "InvalidDigest", "message": f"The {SUM} is not valid"}
+    s3_server.faults([{"match": {"kind": "upload"}, "action": invalid}])
+    with pytest.raises(headrace.HeadraceError, match="InvalidDigest"):
         store.write("a", b"b")
     puts = [each for each in s3_server.log() if each["kind"] == "upload"]
     assert all(SUM in {name.lower() for name in each["headers"]} for each in puts)

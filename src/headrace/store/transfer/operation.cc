@@ -410,6 +410,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
     if (outcome.error) return;  // it was not understood, which is no matter of headers
     if (is_trial) {
       const HeaderGroups without = std::exchange(rare_->without, 0);
+      rare_->named = rare_->guessed = 0;
       learned.note_refused(without, thread().now());
       via_->host().log.headers_left_out(optional, without, *rare_->with_headers);
       rare_->with_headers.reset();
@@ -422,20 +423,32 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
     // A service that is busy has not judged yet: the trial is sent again like any other request.
     if (!is_trial || (outcome.error && is_retryable(*outcome.error))) return;
     // Without them it gets another answer than with them, which was the one to tell.
-    rare_->without = 0;
+    rare_->without = rare_->named = rare_->guessed = 0;
     if (outcome.error) outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
     return;
   }
   // The credentials first, where they may be the reason.
   if (outcome.stale_credentials && !std::exchange(rare().had_credentials, true)) return;
+  const HeaderGroups named = rare().named, guessed = rare().guessed;
   const HeaderGroups sent = groups_in(request.header_lines, optional);
-  HeaderGroups next = named_group(outcome.error->message(), optional) & sent;
   // 501 says that something is not known. 400 may be about anything: what was taken before is not
   // the reason.
   const bool is_sure = attempt.status() == 501;
-  const auto likely = static_cast<HeaderGroups>(is_sure ? sent : sent & ~learned.taken());
-  if (next == 0) next = static_cast<HeaderGroups>(likely & -likely);
+  const auto likely =
+      static_cast<HeaderGroups>((is_sure ? sent : sent & ~learned.taken()) & ~guessed);
+  HeaderGroups next = 0;
+  if (const auto told =
+          static_cast<HeaderGroups>(named_group(outcome.error->message(), optional) & sent)) {
+    next = rare().named = named | told;
+  } else if (likely != 0) {
+    const auto guess = static_cast<HeaderGroups>(likely & -likely);
+    next = named | guess;
+    rare().guessed |= guess;
+  } else if (is_trial && rare().without != (named | guessed)) {
+    next = named | guessed;  // no single one: all of them
+  }
   if (next == 0) {
+    rare().named = rare().guessed = 0;
     if (is_trial) {
       rare_->without = 0;
       outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
@@ -450,7 +463,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
     return;
   }
   if (!is_trial) rare().with_headers = *outcome.error;
-  rare().without |= next;
+  rare().without = next;
   outcome.error.reset();
   outcome.stale_credentials = false;
   outcome.follow_up = true;

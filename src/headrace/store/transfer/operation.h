@@ -121,6 +121,8 @@ class Operation final : public Activity {
   };
   struct Rare {
     HeaderGroups without = 0;  // is tried without these, since they may be why it was refused:
+    HeaderGroups named = 0;    // those that refusals name
+    HeaderGroups guessed = 0;  // the others that it was tried without, one at a time
     std::optional<Error> with_headers = {};
     bool had_credentials = false;                      // new ones were tried first
     std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
