@@ -217,6 +217,8 @@ struct ListRequest {
 struct Precondition {
   // nullopt: none. "": nothing may be there (create only). Else: exactly this generation.
   std::optional<std::string> generation = {};
+  // It is not the caller's: where the service refuses conditions, the object is looked at instead.
+  bool may_be_looked_at = false;
 };
 
 // The type of an object for which the caller names none ("").

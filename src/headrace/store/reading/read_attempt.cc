@@ -222,7 +222,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     return fail(Code::kUnavailable, "the answer begins at byte ", said->sent.begin, " instead of ",
                 position);
   }
-  if (said->partial && said->sent.end <= position) {
+  if (said->partial && said->sent.end <= position && said->object_bytes != 0) {
     return fail(Code::kUnavailable, "the answer ends at byte ", said->sent.end, ", before byte ",
                 position, ", from which on it was asked for");
   }

@@ -608,6 +608,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
   attempt_ = &attempt;
   attempt.charge_to(slot_.lane().pool());
   bool fresh_next = false;
+  // A connection that had been used was closed without notice: this server may do so each time.
+  bool distrusts_idle = false;
   while (true) {
     if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
 
@@ -639,7 +641,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       credential_version_ = store_.credential_version;
     }
 
-    const bool is_new = std::exchange(fresh_next, false) || request.on_new_connection;
+    const bool is_new =
+        std::exchange(fresh_next, false) || request.on_new_connection || distrusts_idle;
     if (!is_new && via_->opens_ahead()) {
       opening_since_ = now;
       co_await via_->wait_for_opening(*this);
@@ -678,6 +681,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
 
     now = thread().now();
     note_outcome(outcome, now);
+    distrusts_idle |= outcome.stale;
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
     // Whatever else the next attempt is, it begins where requests of this store begin. After a
     // change it is a look at what has become of it, which may be about another object.

@@ -172,7 +172,7 @@ void RemoveAttempt::build(HttpRequest& request) {
   if (looks_) {
     protocol().build_stat(request, name_);
   } else {
-    protocol().build_remove(request, name_, precondition_);
+    protocol().build_remove(request, name_, is_refused_ ? Precondition() : precondition_);
   }
 }
 
@@ -201,6 +201,12 @@ void RemoveAttempt::will_retry() {
 void RemoveAttempt::look_again() { looks_ = has_to_look_ && precondition_.generation.has_value(); }
 
 Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
+  const bool is_unknown = error.http_status() == 501 || error.http_status() == 400;
+  if (!looks_ && precondition_.may_be_looked_at && precondition_.generation && !is_refused_ &&
+      is_unknown && error.code() == Code::kInvalidArgument) {
+    is_refused_ = has_to_look_ = looks_ = true;
+    return Verdict::kAgain;
+  }
   if (lost_before_ && error.code() == Code::kNotFound) {
     result = true;
     return Verdict::kDone;

@@ -116,8 +116,9 @@ class RemoveAttempt final : public TextAttempt {
 
   const std::string name_;
   const Precondition precondition_;
-  const bool has_to_look_;
+  bool has_to_look_;
   bool looks_;                // asks whether it is there, since the removal would not say
+  bool is_refused_ = false;   // its condition, which is ours
   bool lost_before_ = false;  // an earlier attempt may have removed it
 };
 
