@@ -410,7 +410,8 @@ std::string to_text(const char* name, nb::handle value) {
 
 // By hand, because nanobind's own error for an unknown keyword lists signatures.
 nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb::kwargs& wanted) {
-  constexpr const char* kKnown = "prefix=, suffix=, glob=, min_size_bytes= and max_size_bytes=";
+  constexpr const char* kKnown =
+      "prefix=, suffix=, glob=, min_size_bytes=, max_size_bytes= and leave_out=";
   if (!args.empty()) {
     PyErr_Format(PyExc_TypeError, "filter() takes keywords only: %s", kKnown);
     throw nb::python_error();
@@ -429,6 +430,9 @@ nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb:
       filtered.min_size_bytes = to_bound("min_size_bytes", value).value_or(0);
     } else if (name == "max_size_bytes") {
       filtered.max_size_bytes = to_bound("max_size_bytes", value).value_or(UINT64_MAX);
+    } else if (name == "leave_out") {
+      if (value.is_none()) continue;
+      filtered.leave_out = to_text("leave_out", value);
     } else {
       PyErr_Format(PyExc_TypeError, "filter() has no argument %s=; it has %s", name.c_str(),
                    kKnown);
@@ -733,7 +737,8 @@ Examples:
            nb::sig("def filter(self, *, prefix: str | None = None, "
                    "suffix: str | collections.abc.Iterable[str] | None = None, "
                    "glob: str | None = None, min_size_bytes: int | None = None, "
-                   "max_size_bytes: int | None = None) -> ObjectIndex"),
+                   "max_size_bytes: int | None = None, leave_out: str | None = None) "
+                   "-> ObjectIndex"),
            R"doc(An index of the entries for which all of this holds, in their order.
 
 Args:
@@ -743,6 +748,11 @@ Args:
         ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
     min_size_bytes: the entry has so many bytes at least ...
     max_size_bytes: ... and at most. One whose size is not known is left out.
+    leave_out: characters that the parts of a hidden name begin with, such as ``"."``. Names with
+        such a part below the last folder of `prefix`, or with a part ``__MACOSX``, are left out,
+        and so are the markers of folders: empty objects that end with ``/`` or ``_$folder$``. A
+        part such as ``_day=1`` is a partition's folder, and not hidden. With an empty text, only
+        markers are left out.
 
 Raises:
     InvalidArgumentError: the pattern makes no sense.

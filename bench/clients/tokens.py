@@ -31,7 +31,7 @@ def loader(request: Answer) -> Answer:
     from headrace.torch import Loader, TokenDataset
 
     store = store_of(request)
-    dataset = TokenDataset(store, seq_len=request["seq_len"], names=["tokens.bin"])
+    dataset = TokenDataset(store, seq_len=request["seq_len"], names=["tokens.bin"], dtype="uint16")
     _check(request, dataset[1], 1)
     batches = Loader(dataset, batch_size=request["batch_size"], shuffle=True, seed=1)
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["KINDS", "in_one_kind", "odd_value"]
+__all__ = ["KINDS", "in_one_kind", "missing_value", "odd_value"]
 
 KINDS = "all integers, all floats, all str or all bytes"
 
@@ -14,16 +14,22 @@ KINDS = "all integers, all floats, all str or all bytes"
 def in_one_kind(values: list[Any]) -> list[Any] | None:
     """Return the values as all integers, floats, texts or bytes; None if they cannot be that.
 
-    Numbers of NumPy and torch are numbers. Integers among floats become floats.
+    Numbers of NumPy and torch are numbers, and booleans are 0 and 1. Integers among floats become
+    floats.
     """
     for kind in (str, bytes):
         if all(isinstance(value, kind) for value in values):
             return values
     try:
-        return [int(operator.index(value)) for value in values]
+        return [_integer(value) for value in values]
     except TypeError:
         pass
     return [float(value) for value in values] if all(map(_is_number, values)) else None
+
+
+def missing_value(values: Sequence[Any]) -> int | None:
+    """Return the place of the first value that is missing: None, or NaN, as tables write it."""
+    return next((at for at, each in enumerate(values) if each is None or _is_nan(each)), None)
 
 
 def odd_value(values: Sequence[Any]) -> int:
@@ -32,6 +38,17 @@ def odd_value(values: Sequence[Any]) -> int:
     if None in kinds:
         return kinds.index(None)
     return next(at for at, kind in enumerate(kinds) if kind != kinds[0])
+
+
+def _integer(value: Any) -> int:
+    # NumPy's booleans, unlike Python's, are no indices.
+    if type(value).__name__ in ("bool", "bool_") and hasattr(value, "item"):
+        value = bool(value)
+    return int(operator.index(value))
+
+
+def _is_nan(value: Any) -> bool:
+    return not isinstance(value, str | bytes) and _is_number(value) and float(value) != float(value)
 
 
 def _kind(value: Any) -> type | None:

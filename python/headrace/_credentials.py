@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from headrace import _engine, _process
+from headrace._errors import InvalidArgumentError, text_of
 from headrace._options import AwsKeys, BearerToken, Environment, provider_of, require
 
 __all__ = [
     "AwsCredentials",
     "CredentialsOption",
     "GoogleCredentials",
+    "arrived",
     "engine_credentials",
     "require_credentials",
+    "travelling",
 ]
 
 
@@ -109,6 +114,9 @@ def _for_s3(credentials: CredentialsOption, environment: Environment) -> _engine
         return None
     if credentials is None or credentials == "aws":
         credentials = environment.aws_keys() or "aws"
+    if _is_frozen(credentials):
+        frozen: Any = credentials
+        credentials = AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or "")
     if isinstance(credentials, AwsKeys):
         return _engine.Credentials.fixed(
             _engine.Credential.of_keys(
@@ -144,6 +152,47 @@ def _for_ais(
 
         return ais_credentials(_process.credentials_thread(), environment.ais_token_file)
     return None
+
+
+class _Travelling:
+    """Credentials on their way to another process. Only then is it asked whether they pickle."""
+
+    def __init__(self, url: str, credentials: Any) -> None:
+        self.url, self.credentials = url, credentials
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            pickle.dumps(self.credentials)
+        except Exception as error:  # of the library that they are of
+            raise InvalidArgumentError(
+                f"{self.url}: credentials is {_name_of(self.credentials)}, which does not pickle "
+                f"({text_of(error)}), so that neither the store nor a dataset of it can be sent to "
+                "another process. Every process can find its own: leave credentials out "
+                '("google", "aws"); or give keys or a token: headrace.AwsKeys(...), '
+                "headrace.BearerToken(...)"
+            ) from error
+        return _Travelling, (self.url, self.credentials)
+
+    def __deepcopy__(self, _: Any) -> _Travelling:
+        return self  # they are one identity, in this process
+
+
+def travelling(url: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a store's settings as they are pickled; `arrived` is the way back."""
+    return {**settings, "credentials": _Travelling(url, settings["credentials"])}
+
+
+def arrived(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of which `travelling` made these."""
+    return {**settings, "credentials": settings["credentials"].credentials}
+
+
+def _is_frozen(credentials: object) -> bool:
+    """Return whether these are keys as botocore hands them out at one moment."""
+    names = ("access_key", "secret_key", "token")
+    return all(hasattr(credentials, name) for name in names) and not hasattr(
+        credentials, "get_frozen_credentials"
+    )
 
 
 def _name_of(credentials: object) -> str:

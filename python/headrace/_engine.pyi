@@ -612,6 +612,7 @@ class ObjectIndex(object):
         glob: str | None = None,
         min_size_bytes: int | None = None,
         max_size_bytes: int | None = None,
+        leave_out: str | None = None,
     ) -> ObjectIndex:
         """
         An index of the entries for which all of this holds, in their order.
@@ -623,6 +624,11 @@ class ObjectIndex(object):
                 ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
             min_size_bytes: the entry has so many bytes at least ...
             max_size_bytes: ... and at most. One whose size is not known is left out.
+            leave_out: characters that the parts of a hidden name begin with, such as ``"."``. Names with
+                such a part below the last folder of `prefix`, or with a part ``__MACOSX``, are left out,
+                and so are the markers of folders: empty objects that end with ``/`` or ``_$folder$``. A
+                part such as ``_day=1`` is a partition's folder, and not hidden. With an empty text, only
+                markers are left out.
 
         Raises:
             InvalidArgumentError: the pattern makes no sense.

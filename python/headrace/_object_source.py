@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex, ObjectInfo
 from headrace._errors import NotFoundError, with_url
 from headrace._location import (
@@ -32,6 +33,7 @@ Stores = tuple[Store, ...]
 def objects_of(
     source: ShardSource | Iterable[ShardSource],
     options: dict[str, Any],
+    chosen: Chosen,
     destination: Store | None = None,
 ) -> tuple[ObjectIndex, Stores]:
     """Return the objects, each with its size, and the store of each of the roots.
@@ -39,13 +41,14 @@ def objects_of(
     Args:
         source: a URL or path, a pattern, a store, an index, or several of these.
         options: of `Store`, for URLs.
+        chosen: chooses from listings.
         destination: what is read will be written there.
 
     Raises:
         NotFoundError: there is nothing.
         InvalidArgumentError: a source cannot be, or the destination lies in one.
     """
-    found = _Found(destination, options)
+    found = _Found(destination, options, chosen)
     for each in sources_of(source, "a URL, a path, a pattern"):
         found.add(each)
     return found.finish()
@@ -54,7 +57,8 @@ def objects_of(
 class _Found:
     """Collects objects, source after source."""
 
-    def __init__(self, destination: Store | None, options: dict[str, Any]) -> None:
+    def __init__(self, destination: Store | None, options: dict[str, Any], chosen: Chosen) -> None:
+        self._chosen = chosen
         self._destination, self._options = destination, options
         self._stores: dict[str, Store] = {}
         self._parts: list[ObjectIndex] = []
@@ -87,11 +91,13 @@ class _Found:
             folder, pattern = folder_and_name(text, before_wildcard=True)
             self._list(self._store_at(folder), pattern, text)
             return
-        if bucket_and_name(text)[1].strip("/") and not text.endswith("/") and _is_object(text):
+        if bucket_and_name(text)[1].strip("/") and not text.endswith("/") and _may_be_object(text):
             folder, name = folder_and_name(text)
             store = self._store_at(folder)
-            self._keep(store, ObjectIndex.from_objects([store.stat(name)], root=store.url))
-            return
+            info = store.stat(name, missing_ok=True)
+            if info is not None:
+                self._keep(store, ObjectIndex.from_objects([info], root=store.url))
+                return
         self._list(self._store_at(text), "", text)
 
     def _take_index(self, index: ObjectIndex) -> None:
@@ -113,13 +119,14 @@ class _Found:
             "packed: choose a destination outside of it, or a pattern that leaves it out",
         )
         index = store.index(before_wildcards(pattern))
-        if pattern:
-            index = index.filter(glob=pattern)
-        elif len(index.filter(prefix=FOLDER)):  # a packing's own folder: shards are meant
-            index = index.filter(suffix=".tar")
+        if not pattern and len(index.filter(prefix=FOLDER)):
+            index = index.filter(suffix=".tar")  # a packing's own folder: shards are meant
+        index = self._chosen.of(index, text, pattern=pattern)
         if len(index) == 0:
             error = NotFoundError(
-                f"{text}: " + ("no object matches the pattern" if pattern else "no object is below")
+                f"{text}: "
+                + ("no object matches the pattern" if pattern else "no object is below")
+                + self._chosen.hint
             )
             raise with_url(error, text)
         if inside is not None:
@@ -139,8 +146,11 @@ class _Found:
         return root_at(url or ".", None, **self._options)
 
 
-def _is_object(text: str) -> bool:
-    """Return whether a URL without a slash at its end is of an object rather than of a folder."""
+def _may_be_object(text: str) -> bool:
+    """Return whether to ask if a URL without a slash at its end is of an object.
+
+    Those of folders rarely have a dot.
+    """
     return "." in text.rpartition("/")[2] and not os.path.isdir(text)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
+from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._errors import HeadraceError, with_url
 from headrace._location import Url, root_at
@@ -77,6 +78,8 @@ def pack(
     name: str = "train",
     executor: Executor = "threads",
     workers: int | None = None,
+    suffix: OptionalSuffix = None,
+    hidden: bool = False,
     overwrite: bool = False,
     on_error: OnError = "raise",
     progress: ProgressOption = False,
@@ -123,6 +126,9 @@ def pack(
             has begun.
         workers: shards that are packed at a time. Default: one for each core, of threads at most 4;
             with Ray, as many as the cluster has CPUs.
+        suffix: what the names of samples end with, or several of these.
+        hidden: whether hidden objects are packed, too: those whose names have a part that begins
+            with ``.`` below the folder, or ``__MACOSX``. Folder markers never are.
         overwrite: delete what an earlier packing of this name wrote, and begin anew.
         on_error: ``"raise"``: what cannot be read or transformed ends it. ``"skip"``: its sample is
             left out, and the log says so. A function: the same, and the function is called with
@@ -145,6 +151,7 @@ def pack(
         >>> packed.shards, packed.samples, packed.index.column("member")
         (3, 3, ['cat/001.jpg', 'cat/002.jpg', 'dog/001.jpg'])
     """
+    chosen = Chosen(suffix, hidden=hidden)
     require(
         transform is None or callable(transform),
         f"transform is {transform!r}; it must be a function of a dict of fields",
@@ -156,7 +163,9 @@ def pack(
     packing = _Packing(
         destination, name, shard_bytes, shard_samples, shuffle, seed, executor, on_error, options
     )
-    index, stores = entries_of(source, packing.place.store, on_error, packing.source_options)
+    index, stores = entries_of(
+        source, packing.place.store, on_error, packing.source_options, chosen
+    )
     classes = None
     if label == "folder":
         index, classes = with_folder_labels(index, _LABEL)
@@ -185,6 +194,8 @@ def pack_tokens(
     name: str = "train",
     executor: Executor = "threads",
     workers: int | None = None,
+    suffix: OptionalSuffix = None,
+    hidden: bool = False,
     overwrite: bool = False,
     on_error: OnError = "raise",
     progress: ProgressOption = False,
@@ -212,6 +223,8 @@ def pack_tokens(
         name: how the names of the files begin.
         executor: as for `pack`.
         workers: as for `pack`.
+        suffix: as for `pack`.
+        hidden: as for `pack`.
         overwrite: as for `pack`.
         on_error: as for `pack`; what is left out is a document.
         progress: as for `pack`.
@@ -228,6 +241,7 @@ def pack_tokens(
         >>> packed.samples, packed.tokens == packed.source_bytes
         (3, True)
     """
+    chosen = Chosen(suffix, hidden=hidden)
     require(callable(encode), f"encode is {encode!r}; it must be a function of bytes")
     require(dtype in TOKEN_TYPES, f"dtype is {dtype!r}; it must be one of {', '.join(TOKEN_TYPES)}")
     require(layout in ("megatron", "raw"), f"layout is {layout!r}; it must be 'megatron' or 'raw'")
@@ -239,7 +253,9 @@ def pack_tokens(
     packing = _Packing(
         destination, name, shard_bytes, shard_samples, shuffle, seed, executor, on_error, options
     )
-    index, stores = entries_of(source, packing.place.store, on_error, packing.source_options)
+    index, stores = entries_of(
+        source, packing.place.store, on_error, packing.source_options, chosen
+    )
     settings = {"encode": _name_of(encode), "dtype": dtype, "layout": layout}
     packing.prepare(
         index, stores, "tokens", settings, None, overwrite=overwrite,

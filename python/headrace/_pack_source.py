@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex
 from headrace._object_source import Stores, objects_of
 from headrace._options import require
@@ -20,6 +21,7 @@ def entries_of(
     destination: Store,
     on_error: OnError,
     options: dict[str, Any],
+    chosen: Chosen,
 ) -> tuple[ObjectIndex, Stores]:
     """Return what is to be packed, with all sizes, and the store of each of its roots.
 
@@ -27,7 +29,7 @@ def entries_of(
         NotFoundError: there is nothing.
         InvalidArgumentError: a source cannot be, or the destination lies in one.
     """
-    index, stores = objects_of(source, options, destination)
+    index, stores = objects_of(source, options, chosen, destination)
     if MEMBER in index.columns:
         return index, stores
     require(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast
 
 from headrace import _engine
+from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex, ObjectInfo
 from headrace._errors import HeadraceError, NotFoundError
 from headrace._location import (
@@ -58,6 +59,7 @@ def index_members(
     source: ShardSource | Iterable[ShardSource],
     *,
     store: Store | None = None,
+    hidden: bool = False,
     on_error: OnError = "raise",
     progress: CountOption = False,
     **options: Any,
@@ -85,6 +87,8 @@ def index_members(
             `headrace.ObjectIndex` of shards, such as ``store.index().filter(suffix=".tar")``; or
             several of these.
         store: what URLs and patterns are relative to.
+        hidden: whether shards are taken, too, whose names have a part that begins with ``.`` below
+            the folder. A pattern that has such a part takes them, and so does the name of a shard.
         on_error: ``"raise"``: the first shard that cannot be read is an error. ``"skip"``: it is
             left out, and the log says so. A function: it is left out, and the function is called
             with the error, which has the shard's ``url``.
@@ -104,7 +108,7 @@ def index_members(
         (['000000.jpg', '000000.cls'], 'gs://bucket/shards/train-000.tar', (512, 1712))
         >>> saved = index.save("gs://bucket/train.index")
     """
-    shards, stores = shards_of(source, store, options)
+    shards, stores = shards_of(source, store, options, Chosen(hidden=hidden))
     return members_of(shards, stores, on_error, progress)[0]
 
 
@@ -146,6 +150,7 @@ def shards_of(
     source: ShardSource | Iterable[ShardSource],
     store: Store | None,
     options: dict[str, Any],
+    chosen: Chosen,
     suffixes: tuple[str, ...] = _SUFFIXES,
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return the shards that are meant, with their sizes, and the stores of the index' roots.
@@ -162,7 +167,7 @@ def shards_of(
         not options or not any(isinstance(each, Store) for each in sources),
         f"{', '.join(options)}: options belong to the Store that is given",
     )
-    found = _Shards(store, options, suffixes)
+    found = _Shards(store, options, chosen, suffixes)
     for each in sources:
         found.add(each)
     return found.finish()
@@ -172,7 +177,7 @@ def shards_named(
     urls: Iterable[str], options: dict[str, Any]
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return these shards, in their order, with their sizes; no URL is a pattern or a folder."""
-    found = _Shards(None, options, _SUFFIXES)
+    found = _Shards(None, options, Chosen(), _SUFFIXES)
     for url in urls:
         found.add_named(url)
     return found.finish()
@@ -185,9 +190,11 @@ class _Shards:
         self,
         store: Store | None,
         options: dict[str, Any],
-        suffixes: tuple[str, ...] = _SUFFIXES,
+        chosen: Chosen,
+        suffixes: tuple[str, ...],
     ) -> None:
         self._store, self._options, self._suffixes = store, options, suffixes
+        self._chosen = chosen
         self._stores: dict[str, Store] = {}
         self._parts: list[ObjectIndex] = []
         # Shards that were named, one by one: the URL of their folder, and their names in it.
@@ -242,7 +249,9 @@ class _Shards:
     def _list(self, store: Store, text: str, pattern: str) -> None:
         self._stat()
         index = store.index(before_wildcards(pattern))
-        index = index.filter(glob=pattern) if pattern else index.filter(suffix=self._suffixes)
+        if not pattern:
+            index = index.filter(suffix=self._suffixes)
+        index = self._chosen.of(index, text or store.url, pattern=pattern)
         if len(index) == 0:
             error = NotFoundError(
                 f"{text or store.url}: "
@@ -252,6 +261,7 @@ class _Shards:
                     else f"no object whose name ends with {self._suffixes[0]} is below this "
                     "folder; a pattern such as /* matches other names"
                 )
+                + self._chosen.hint
             )
             error.url = store.url
             raise error

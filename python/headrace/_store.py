@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, overload
 
 from headrace import _engine, _process
-from headrace._credentials import CredentialsOption
+from headrace._credentials import CredentialsOption, arrived, travelling
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._keywords import refuse_keywords
@@ -180,7 +180,7 @@ class Store:
         return f"headrace.Store({self._url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._url, vars(self._settings))
+        return _rebuild, (self._url, travelling(self._url, vars(self._settings)))
 
     # ---- listing
 
@@ -1042,7 +1042,7 @@ class Store:
 
 
 def _rebuild(url: str, settings: dict[str, Any]) -> Store:
-    return Store(url, **settings)
+    return Store(url, **arrived(settings))
 
 
 def _name_and_generation(source: NameOrInfo) -> tuple[str, str]:

@@ -9,11 +9,11 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace import ObjectIndex, ObjectInfo
-from headrace._columns import KINDS, in_one_kind, odd_value
+from headrace._columns import KINDS, in_one_kind, missing_value, odd_value
 from headrace._errors import CorruptDataError, InvalidArgumentError
 from headrace._location import is_local, is_whole, object_at
 from headrace._options import require
@@ -142,6 +142,11 @@ def _kept(columns: Columns, label: str | None) -> Columns:
     """Return the columns that an index can hold, each in one type."""
     kept = {}
     for name, values in columns.items():
+        if name == label and (row := missing_value(values)) is not None:
+            raise InvalidArgumentError(
+                f"row {row} of the table has {name}={values[row]!r}; labels must be {KINDS}, and "
+                "every row needs one: leave the row out"
+            )
         same = in_one_kind(values)
         if same is not None:
             kept[name] = same
@@ -169,6 +174,7 @@ def columns_of_table(
     elif hasattr(table, "to_pydict"):  # a table of Arrow
         columns = _of_arrow(table)
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        _require_once(table.columns)
         columns = {name: _values(table[name]) for name in table.columns}
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
         names = list(table[0]) if table else []
@@ -180,9 +186,17 @@ def columns_of_table(
             f"the table is a {type(table).__name__}; it must be the path or URL of a CSV or "
             "Parquet file, a mapping of columns, a list of dicts, or a data frame"
         )
+    _require_once(columns)
     lengths = {name: len(values) for name, values in columns.items()}
     require(len(set(lengths.values())) <= 1, f"the columns have unequal lengths: {lengths}")
     return {str(name): values for name, values in columns.items()}
+
+
+def _require_once(names: Iterable[Any], file: str = "") -> None:
+    """Refuse two columns of one name, of which nobody knows which is meant."""
+    count = Counter(map(str, names))
+    twice = next((name for name, n in count.items() if n > 1), None)
+    require(twice is None, f"{file}the table has the column {twice!r} twice")
 
 
 def _values(column: Any) -> list[Any]:
@@ -211,13 +225,13 @@ def _of_parquet(content: Any, file: str) -> Columns:
         table = file_of_it.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise CorruptDataError(f"{file}: it is no whole Parquet file: {error}") from error
-    twice = next((name for name, n in Counter(names).items() if n > 1), None)
-    require(twice is None, f"{file}: the table has the column {twice!r} twice")
+    _require_once(names, f"{file}: ")
     return _of_arrow(table)
 
 
 def _of_arrow(table: Any) -> Columns:
     """Return the columns, without those whose values Python cannot have."""
+    _require_once(table.column_names)
     columns = {}
     for name in table.column_names:
         try:
@@ -240,7 +254,10 @@ def _of_csv(text: str, url: str, label: str | None) -> Columns:
             name == name.strip(),
             f"the table's header has the column {name!r}: write it without the space beside it",
         )
-        require(header.count(name) == 1, f"the table's header has the column {name!r} twice")
+    named = [at for at, name in enumerate(header) if name]
+    _require_once([header[at] for at in named])
+    if len(named) < len(header):  # such as the index that pandas writes
+        _logger.info("a column of the table has no name, and was left out")
     for i, row in enumerate(rows):
         require(
             len(row) == len(header),
@@ -250,7 +267,7 @@ def _of_csv(text: str, url: str, label: str | None) -> Columns:
             label not in header or row[header.index(label)] != "",
             f"row {i} of the table has no {label}",
         )
-    columns = {name: [row[at] for row in rows] for at, name in enumerate(header)}
+    columns = {header[at]: [row[at] for row in rows] for at in named}
     return {name: texts if name == url else _numbers(texts) for name, texts in columns.items()}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
+from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._entry_reads import EntryReads
 from headrace._object_source import Stores, objects_of
@@ -51,6 +52,8 @@ _TYPES = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string(),
 def read_objects(
     source: ShardSource | Iterable[ShardSource],
     *,
+    suffix: OptionalSuffix = None,
+    hidden: bool = False,
     block_bytes: int = BLOCK_BYTES,
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
@@ -66,6 +69,8 @@ def read_objects(
     Args:
         source: the URL or path of a folder; a pattern with braces or wildcards; a `headrace.Store`;
             a `headrace.ObjectIndex`, such as the ``objects`` of a dataset; or several of these.
+        suffix: what the names of objects end with, or several of these.
+        hidden: whether hidden objects are read, too; as for `headrace.pack`.
         block_bytes: the size of the blocks that are read, at most; one object always fits. A task
             has two of them in memory, one that is read and one that is handed over.
         override_num_blocks: how many read tasks there are, at most. Default: four for each CPU
@@ -90,7 +95,7 @@ def read_objects(
         ...     train(batch)
     """
     require_bytes("block_bytes", block_bytes, minimum=1)
-    index, stores = objects_of(source, options)
+    index, stores = objects_of(source, options, Chosen(suffix, hidden=hidden))
     taken = {_URL, _BYTES} & set(index.columns)
     require(
         not taken,
@@ -105,6 +110,7 @@ def read_shards(
     source: ShardSource | Iterable[ShardSource],
     *,
     fields: Sequence[str] | None = None,
+    hidden: bool = False,
     on_error: OnError = "raise",
     block_bytes: int = BLOCK_BYTES,
     override_num_blocks: int | None = None,
@@ -120,6 +126,7 @@ def read_shards(
     Args:
         source: the shards, as for `headrace.index_members`, or the index that it returned.
         fields: the names of the fields that are wanted. Each sample must have them. Default: all.
+        hidden: as for `headrace.index_members`.
         on_error: what to do about shards whose headers cannot be read, as for
             `headrace.index_members`.
         block_bytes: as for `read_objects`.
@@ -146,10 +153,10 @@ def read_shards(
     wanted = None if fields is None else field_names(fields)
     require_on_error(on_error)
     if isinstance(source, ObjectIndex) and is_indexed(source):
-        index, (samples, stores) = source, objects_of(source, options)
+        index, (samples, stores) = source, objects_of(source, options, Chosen())
         samples = samples_of(index, wanted, on_error)
     else:
-        shards, stores = shards_of(source, None, options)
+        shards, stores = shards_of(source, None, options, Chosen(hidden=hidden))
         members, lost = members_of(shards, stores, on_error, False)
         samples = samples_of(members, wanted, on_error, lost, len(shards))
         of_root = dict(zip(shards.roots, stores, strict=True))

@@ -79,7 +79,7 @@ def test_the_rows_are_those_of_pyarrow(
             "s": pa.array([{"bytes": b"x", "path": "y"}, {"bytes": None, "path": "z"}, None] * 50),
             "t": pa.array(["x", "", None] * 50).dictionary_encode(),
             "when": pa.array([0, 1, 2] * 50, pa.timestamp("us")),
-            "deep": pa.array([[[1], []], None, [[2, 3]]] * 50),
+            "deep": pa.array([[[1], []], None, [[2, 3], [4]]] * 50),
             "u": pa.array([0, 2**32 - 1, 7] * 50, pa.uint32()),
         }
     )
@@ -804,3 +804,66 @@ def test_small_row_groups_are_read_ahead_some_at_a_time(
     started.clear()
     assert list(dataset.rows([0, 999])) == [0, 999]
     assert list(dataset) == list(range(1000))
+
+
+# ---- what a value is
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 2)])
+def test_a_null_changes_no_other_row(tmp_path: Path, kind: pa.DataType) -> None:
+    rows = [[1.0, 2.0], None, [None, 3.0], [4.0, 5.0]]
+    pq.write_table(pa.table({"x": pa.array(rows, kind)}), tmp_path / "a.parquet")
+    values = [row["x"] for row in ParquetDataset(tmp_path)]
+    assert values[1] is None
+    assert values[2] == [None, 3.0]
+    assert [values[at].tolist() for at in (0, 3)] == [rows[0], rows[3]]
+
+
+def test_shapes_booleans_and_lists_of_lists_are_tensors(tmp_path: Path) -> None:
+    shape = pa.fixed_shape_tensor(pa.float32(), (2, 3))
+    stored = pa.array([[1, 2, 3, 4, 5, 6]] * 2, pa.list_(pa.float32(), 6))
+    rows = pa.table(
+        {
+            "shape": pa.ExtensionArray.from_storage(shape, stored),
+            "flags": [[True, False], []],
+            "nested": [[[1, 2], [3, 4]], [[1], [2, 3]]],
+        }
+    )
+    pq.write_table(rows, tmp_path / "a.parquet")
+    first, second = ParquetDataset(tmp_path)
+    assert first["shape"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert first["flags"].tolist() == [True, False]
+    assert first["flags"].dtype == torch.bool
+    assert first["nested"].tolist() == [[1, 2], [3, 4]]
+    assert second["nested"] == [[1], [2, 3]]  # no tensor has rows of unequal lengths
+    [batch] = ParquetDataset(tmp_path, columns=["shape"], batch_size=2)
+    assert batch["shape"].shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "value"),
+    [
+        ([pa.string(), pa.large_string(), pa.string_view()], "a"),
+        ([pa.binary(), pa.large_binary()], b"a"),
+        ([pa.list_(pa.string()), pa.large_list(pa.large_string())], ["a"]),
+    ],
+)
+def test_types_that_differ_by_their_offsets_are_one(
+    tmp_path: Path, kinds: list[pa.DataType], value: object
+) -> None:
+    for at, kind in enumerate(kinds):
+        pq.write_table(pa.table({"x": pa.array([value], kind)}), tmp_path / f"{at}.parquet")
+    assert [row["x"] for row in ParquetDataset(tmp_path)] == [value] * len(kinds)
+
+
+def test_files_that_are_no_part_of_a_table_are_left_out(tmp_path: Path) -> None:
+    rows = pa.table({"x": [1]})
+    for place in ("", "_day=1", "_temporary/0", ".ipynb_checkpoints"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, tmp_path / place / "a.parquet")
+    dataset = ParquetDataset(tmp_path)
+    assert dataset.row_count == 2
+    assert "left out: 2 hidden objects" in repr(dataset)
+    assert ParquetDataset(tmp_path, hidden=True).row_count == 4
+    assert ParquetDataset(f"{tmp_path}/**/*.parquet").row_count == 2
+    assert ParquetDataset(f"{tmp_path}/_temporary/**/*.parquet").row_count == 1

@@ -121,6 +121,14 @@ def _headrace(
     pass
 
 
+_Suffix = Annotated[
+    list[str] | None,
+    typer.Option("--suffix", metavar="TEXT", help="Only names that end so; may be repeated."),
+]
+_Hidden = Annotated[
+    bool,
+    typer.Option("--hidden", help="Also names with a part that begins with a dot, or __MACOSX."),
+]
 _Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line; errors, too.")]
 _Recursive = Annotated[
     bool, typer.Option("--recursive", "-r", "-R", help="Everything below, not one level.")
@@ -381,20 +389,28 @@ def index(
         bool,
         typer.Option("--skip-errors", help="With --members: leave out shards that are broken."),
     ] = False,
+    suffix: _Suffix = None,
+    hidden: _Hidden = False,
     json_: _Json = False,
 ) -> None:
     """List once and save the index, so that training jobs need not list."""
+    from headrace._chosen import Chosen
     from headrace._cli.telling import index, members_index
 
     def work(connection: Connection, report: Report) -> None:
         target = Location.parse(destination, connection)
         if members:
-            members_index(url, target, connection, report, skip_errors=skip_errors, as_json=json_)
+            if suffix is not None:
+                raise InvalidArgumentError("--suffix is not for --members, which reads .tar")
+            members_index(
+                url, target, connection, report,
+                hidden=hidden, skip_errors=skip_errors, as_json=json_,
+            )  # fmt: skip
             return
         if skip_errors:
             raise InvalidArgumentError("--skip-errors is for --members")
         [location] = _parsed([url], connection)
-        index(location, target, connection, report, as_json=json_)
+        index(location, target, connection, report, Chosen(suffix, hidden=hidden), as_json=json_)
 
     _run(context, work, as_json=json_)
 
@@ -489,6 +505,8 @@ def pack(
         str | None,
         typer.Option(metavar="URL", help="Of a table: where names that are no URLs lie."),
     ] = None,
+    suffix: _Suffix = None,
+    hidden: _Hidden = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete what was packed there before.")
     ] = False,
@@ -545,6 +563,8 @@ def pack(
             name=name,
             executor=chosen,
             workers=workers,
+            suffix=suffix,
+            hidden=hidden,
             overwrite=overwrite,
             **own,
         )
@@ -584,9 +604,12 @@ def bench(
     repeats: Annotated[
         int, typer.Option(min=1, metavar="N", help="--html: how often to measure each.")
     ] = 3,
+    suffix: _Suffix = None,
+    hidden: _Hidden = False,
     json_: _Json = False,
 ) -> None:
     """Read as a training job reads, in shuffled batches, and say how fast that was."""
+    from headrace._chosen import Chosen
     from headrace._cli.bench import bench
 
     def work(connection: Connection, report: Report) -> None:
@@ -600,6 +623,7 @@ def bench(
             step_s=step_ms / 1000,
             html=html,
             repeats=repeats,
+            chosen=Chosen(suffix, hidden=hidden),
         )
 
     _run(context, work, as_json=json_)

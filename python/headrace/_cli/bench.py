@@ -13,6 +13,7 @@ from pathlib import Path
 
 import headrace
 from headrace import GiB, InvalidArgumentError, ObjectIndex
+from headrace._chosen import Chosen
 from headrace._cli.bench_reads import Reads, quantile, read_for
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.progress import listed
@@ -69,6 +70,7 @@ def bench(
     step_s: float,
     html: Path | None,
     repeats: int,
+    chosen: Chosen,
 ) -> None:
     """List, shuffle, read batch after batch, and print what that took.
 
@@ -80,6 +82,7 @@ def bench(
         step_s: how long the consumer works on each batch.
         html: measure other batch sizes, too, and more; and write a page about all of it there.
         repeats: how often each measurement of the page is made.
+        chosen: chooses the samples.
 
     Raises:
         InvalidArgumentError: a page cannot be made as asked, or matplotlib is not installed.
@@ -89,12 +92,12 @@ def bench(
         report.stop_s = 30.0  # what was measured until then becomes a page
     begin_s = time.perf_counter()
     try:
-        index = listed(location.store, location.below, report)
+        index = listed(location.store, location.below, report, chosen)
     except headrace.HeadraceError as error:
         raise missing_bucket(error, location.store) or error from None
     list_s = time.perf_counter() - begin_s
     if not len(index):
-        raise not_found(location, "no object below it")
+        raise not_found(location, "no sample below it" + chosen.hint)
     if html is None:
         reads = read_for(
             location.store,

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from headrace import ObjectIndex, Store
+from headrace._chosen import Chosen
 from headrace._cli.report import Report
 from headrace._contexts import context
 
@@ -89,8 +90,14 @@ def progress(report: Report) -> Progress:
     return _Bar(report) if is_watched(report) else Progress()
 
 
-def listed(store: Store, prefix: str, report: Report) -> ObjectIndex:
+def listed(
+    store: Store, prefix: str, report: Report, chosen: Chosen | None = None, *, pattern: str = ""
+) -> ObjectIndex:
     """Return the index of what begins with `prefix`; meanwhile show how many names have come.
+
+    Args:
+        chosen: chooses the samples; None: all are wanted.
+        pattern: which of their names are meant.
 
     Raises:
         NotFoundError: as `Store.index`.
@@ -102,7 +109,13 @@ def listed(store: Store, prefix: str, report: Report) -> ObjectIndex:
             if show is not None:
                 show(names)
 
-        return store.index(prefix, progress=tell)
+        index = store.index(prefix, progress=tell)
+    if chosen is None:
+        return index
+    index = chosen.of(index, store.url_of(prefix), below="" if pattern else prefix, pattern=pattern)
+    if chosen.left_out:
+        report.note(f"left out: {chosen.left_out}")
+    return index
 
 
 def is_watched(report: Report) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from headrace import HeadraceError, InvalidArgumentError, ObjectIndex, index_members
+from headrace._chosen import Chosen
 from headrace._cli.large import with_facts
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, first_wildcard, missing_bucket, not_found
@@ -124,17 +125,18 @@ def index(
     destination: Location,
     connection: Connection,
     report: Report,
+    chosen: Chosen,
     *,
     as_json: bool,
 ) -> None:
     """List once, and save the index for jobs that read."""
     _require_name(destination)
     try:
-        found = _index_of(location, connection, report)
+        found = _index_of(location, connection, report, chosen)
     except HeadraceError as error:
         raise missing_bucket(error, location.store) or error from None
     if not len(found):
-        raise not_found(location, "no object below it")
+        raise not_found(location, "no sample below it" + chosen.hint)
     _save(found, destination, connection, report, "object", as_json=as_json)
 
 
@@ -144,13 +146,17 @@ def members_index(
     connection: Connection,
     report: Report,
     *,
+    hidden: bool,
     skip_errors: bool,
     as_json: bool,
 ) -> None:
     """Read the headers of shards once, and save an index of what is in them."""
     _require_name(destination)
     found = index_members(
-        url, on_error=report.error if skip_errors else "raise", **connection.options_of(url)
+        url,
+        hidden=hidden,
+        on_error=report.error if skip_errors else "raise",
+        **connection.options_of(url),
     )
     if not len(found):
         raise InvalidArgumentError(f"{url}: no file is in the shards")
@@ -188,11 +194,13 @@ def _save(
     )
 
 
-def _index_of(location: Location, connection: Connection, report: Report) -> ObjectIndex:
+def _index_of(
+    location: Location, connection: Connection, report: Report, chosen: Chosen
+) -> ObjectIndex:
     if is_pattern(location):
         pattern = location.name
         fixed = pattern[: first_wildcard(pattern)]
-        return listed(location.store, fixed, report).filter(glob=pattern)
+        return listed(location.store, fixed, report, chosen, pattern=pattern)
     # Its root is what was asked for, so that a dataset of the same URL takes it.
     url = url_in(location.store, location.below) if location.name else location.store.url
-    return listed(connection.store(url), "", report)
+    return listed(connection.store(url), "", report, chosen)

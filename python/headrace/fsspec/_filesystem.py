@@ -8,6 +8,7 @@ import dataclasses
 import errno
 import hashlib
 import io
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,14 @@ _WRITER_OPTIONS = ("content_type", "expected_size_bytes", "max_parts_in_flight",
 _LONG_BYTES = 1 << 30
 # Options of fsspec itself; and what datasets adds to each dict of options that it is given.
 _IGNORED = ("use_listings_cache", "listings_expiry_time", "max_paths", "hf")
+# What programs give to file systems of all kinds alike, as fsspec's own take it. Of these headrace
+# needs none: it reads ahead by itself, and a file's own are given to ``open``.
+_HINTS = (
+    "block_size", "default_block_size", "cache_type", "default_cache_type", "cache_options",
+    "client_kwargs", "config_kwargs", "encoding", "errors", "newline", "trust_env",
+)  # fmt: skip
+# Of `client_kwargs`, these say where data is or who asks: to pass over them would be a mistake.
+_NO_HINTS = ("endpoint_url", "region_name", "aws_access_key_id", "aws_secret_access_key", "verify")
 # What users of gcsfs and s3fs write.
 _INSTEAD = {
     "anon": 'give credentials="anonymous"',
@@ -67,8 +76,8 @@ _INSTEAD = {
     "client_kwargs": "give endpoint=..., provider=headrace.S3Options(region=...)",
     "requester_pays": "give provider=headrace.GcsOptions(user_project=...) or "
     "provider=headrace.S3Options(requester_pays=True)",
-    "default_block_size": "give prefetch_bytes=... for reading, block_size= to open() for writing",
 }
+_logger = logging.getLogger("headrace")
 
 
 class _OneForEachSetOfOptions(type(AbstractFileSystem)):  # type: ignore[misc]
@@ -194,7 +203,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         loop: not used; fsspec gives it.
         batch_size: how many files `get`, `put`, `copy` and `rm` treat at a time.
         prefetch_bytes: what is fetched ahead of a file that is read sequentially, at most.
-        options: of `headrace.Store`; those of fsspec about the cache of listings do nothing.
+        options: of `headrace.Store`. What fsspec's convention passes to every file system does
+            nothing: options of the cache of listings, ``block_size``, ``cache_type``, ``encoding``,
+            and ``client_kwargs`` unless they name an endpoint, a region or keys.
 
     Raises:
         InvalidArgumentError: an option cannot work.
@@ -243,12 +254,22 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         for name in _IGNORED:
             options.pop(name, None)
+        self._pass_over_hints(options)
         unknown = [name for name in options if name not in STORE_KEYWORDS]
         refuse_keywords(f"{self._protocols()[0]}://", unknown, _INSTEAD, of=Store)
         self._prefetch_bytes = prefetch_bytes
         self._options = options
         self._stores: dict[str, Store] = {}
         self._check_options()
+
+    def _pass_over_hints(self, options: dict[str, Any]) -> None:
+        """Take out of `options` what is no option of headrace's, and what it can do without."""
+        client = options.get("client_kwargs")
+        if isinstance(client, Mapping) and any(name in client for name in _NO_HINTS):
+            return  # it is refused, with the remedy
+        hints = [name for name in _HINTS if options.pop(name, None) is not None]
+        if hints:
+            _logger.debug("%s:// does without %s", self._protocols()[0], ", ".join(hints))
 
     def _check_options(self) -> None:
         """Raise if no store could have these options."""

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from headrace import ObjectIndex, Sample, _engine, _trace
+from headrace._chosen import Chosen
 from headrace._progress import CountOption
 from headrace.torch._arguments import seed_or_epoch
 from headrace.torch._objects import Labels, Objects, Source
@@ -36,11 +37,12 @@ class ByNumber(Objects, Dataset[Any]):
         seed: int,
         progress: CountOption,
         options: Mapping[str, Any],
+        chosen: Chosen | None = None,
     ) -> None:
         self._seed = seed_or_epoch("seed", seed)
         self._made = 0  # samples made by this process and its ancestors
         self._shared: SharedPlace | None = None  # the epoch, once it was set
-        super().__init__(source, transform, index, labels, classes, progress, options)
+        super().__init__(source, transform, index, labels, classes, progress, options, chosen)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that random transforms in torch's DataLoader depend on.

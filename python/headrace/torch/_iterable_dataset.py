@@ -11,6 +11,7 @@ import torch
 import torch.utils.data
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._chosen import Chosen, OptionalSuffix
 from headrace._entry_reads import EntryReads
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._keywords import refuse_options
@@ -110,6 +111,8 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         index: the objects, if you have listed them already; the dataset then lists nothing.
         labels: as for `MapDataset`; with labels, each item is a pair with the label.
         classes: as for `MapDataset`.
+        suffix: as for `MapDataset`.
+        hidden: as for `MapDataset`.
         prefetch_bytes: how much each process may read ahead, in stored bytes. Default: as much as
             keeps the connections busy, and at most half of the memory budget. While one object is
             in use, the next is always in flight.
@@ -144,6 +147,8 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         index: ObjectIndex | None = None,
         labels: Labels | None = None,
         classes: bool | Sequence[str] | None = None,
+        suffix: OptionalSuffix = None,
+        hidden: bool = False,
         prefetch_bytes: int | None = None,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         seed_generators: bool = True,
@@ -160,8 +165,10 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         self._ranks = Ranks(rank, world_size)
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._seeds_generators = flag("seed_generators", seed_generators)
-        super().__init__(source, transform, index, labels, classes, progress, options)
+        chosen = Chosen(suffix, hidden=hidden)
+        super().__init__(source, transform, index, labels, classes, progress, options, chosen)
         self._place = self._rule.place(self._objects, seed)
+        self._place.chosen = chosen.rule if chosen.has_listed else ""
         self._prefetch_bytes = prefetch_bytes
         self._shared = SharedPlace()
         self._resume: Reader | None = None  # the state loaded in this very worker
@@ -173,6 +180,8 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         reader = self._resume or self._shared.resume
         if reader is None:
             reader = Reader(self.epoch, lane, lanes)
+            if lane == 0:
+                self._shared.note_pass(self, reader.epoch, shuffle=self._place.shuffle)
         elif (reader.lane, reader.lanes) != (lane, lanes):
             raise InvalidArgumentError(
                 f"the state is of reader {reader.lane} of {reader.lanes}, and this is reader "

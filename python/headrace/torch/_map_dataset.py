@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace import ObjectIndex, Sample
+from headrace._chosen import Chosen, OptionalSuffix
 from headrace._keywords import refuse_options
 from headrace._options import require
 from headrace._progress import CountOption
@@ -74,6 +75,10 @@ class MapDataset(ByNumber):
             type: ``int``, ``float``, ``str`` or ``bytes``.
         classes: the names of the classes, in the order of their numbers; labels are then names and
             become numbers. True: all names, in alphabetical order.
+        suffix: what the names of samples end with, or several of these: ``(".jpg", ".png")``.
+        hidden: whether objects are samples whose names have a part that begins with ``.`` below the
+            URL, or ``__MACOSX``. By default they are none, and the markers of folders never are.
+            The log and ``repr`` count what is left out.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
         progress: shows how many names have been listed: True shows a tqdm bar; a function is called
             with the number so far and None.
@@ -93,12 +98,15 @@ class MapDataset(ByNumber):
         index: ObjectIndex | None = None,
         labels: Labels | None = None,
         classes: bool | Sequence[str] | None = None,
+        suffix: OptionalSuffix = None,
+        hidden: bool = False,
         seed: int = 0,
         progress: CountOption = False,
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, MapDataset, _INSTEAD)
-        super().__init__(source, transform, index, labels, classes, seed, progress, options)
+        chosen = Chosen(suffix, hidden=hidden)
+        super().__init__(source, transform, index, labels, classes, seed, progress, options, chosen)
 
     @classmethod
     def from_folders(
@@ -108,6 +116,8 @@ class MapDataset(ByNumber):
         *,
         index: ObjectIndex | None = None,
         classes: Sequence[str] | None = None,
+        suffix: OptionalSuffix = None,
+        hidden: bool = False,
         seed: int = 0,
         progress: CountOption = False,
         **options: Any,
@@ -129,6 +139,8 @@ class MapDataset(ByNumber):
             index: as for the class.
             classes: the folders to use, in the order of their labels; objects in other folders are
                 left out. Default: all folders, in alphabetical order.
+            suffix: as for the class.
+            hidden: as for the class. Hidden folders are no classes, either.
             seed: as for the class.
             progress: as for the class.
             options: as for the class.
@@ -143,11 +155,12 @@ class MapDataset(ByNumber):
             _INSTEAD | {"labels": "its labels are the folders; MapDataset(labels=...) has others"},
         )
         wanted = None if classes is None else class_names(classes)
-        whole = Objects(source, None, index, None, None, progress, options)
+        chosen = Chosen(suffix, hidden=hidden)
+        whole = Objects(source, None, index, None, None, progress, options, chosen)
         inside, folders = folder_labels(relative_names(whole.objects, whole.stores))
         if wanted is not None:
-            chosen = set(wanted)
-            kept = [at for at, folder in enumerate(folders) if folder in chosen]
+            named = set(wanted)
+            kept = [at for at, folder in enumerate(folders) if folder in named]
             inside, folders = [inside[at] for at in kept], [folders[at] for at in kept]
         require(
             len(inside) > 0,
@@ -158,10 +171,12 @@ class MapDataset(ByNumber):
         if len(inside) < len(objects):
             objects = objects.select(inside)
             stores = stores_of(objects, whole)
-        return cls(
+        dataset = cls(
             stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
             classes=True if wanted is None else wanted, seed=seed,
         )  # fmt: skip
+        dataset._chosen = chosen
+        return dataset
 
     @classmethod
     def from_table(

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import ObjectIndex, Sample, _engine
-from headrace._columns import KINDS, in_one_kind, odd_value
+from headrace._chosen import Chosen
+from headrace._columns import KINDS, in_one_kind, missing_value, odd_value
 from headrace._entry_reads import EntryReads
 from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
@@ -47,6 +48,7 @@ class Objects:
         classes: bool | Sequence[str] | None,
         progress: CountOption,
         options: Mapping[str, Any],
+        chosen: Chosen | None = None,
     ) -> None:
         explain_unequal_sizes()
         require(
@@ -59,11 +61,13 @@ class Objects:
         )
         self._transform = transform
         self._here: Here | None = None
-        self._stores, self._objects = _found(source, index, progress, dict(options))
+        self._chosen = chosen or Chosen()
+        found = _found(source, index, progress, dict(options), self._chosen)
+        self._stores, self._objects = found
         if len(self._objects) == 0:
             if index is not None or isinstance(source, ObjectIndex):
                 raise InvalidArgumentError("index is empty; there is nothing to read")
-            raise _nothing_below(self._stores[0].url)
+            raise _nothing_below(self._stores[0].url, self._chosen)
         self._label_column: str | None = None
         self._classes: tuple[str, ...] | None = None
         if labels is not None:
@@ -218,7 +222,8 @@ class Objects:
 
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self._stores)
-        return f"headrace.torch.{type(self).__name__}({urls}, {len(self._objects)} objects)"
+        count = f"{len(self._objects)} objects{self._chosen.in_repr}"
+        return f"headrace.torch.{type(self).__name__}({urls}, {count})"
 
 
 def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:
@@ -235,7 +240,11 @@ def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:
 
 
 def _found(
-    source: Any, index: ObjectIndex | None, progress: CountOption, options: dict[str, Any]
+    source: Any,
+    index: ObjectIndex | None,
+    progress: CountOption,
+    options: dict[str, Any],
+    chosen: Chosen,
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return the stores of the roots of `source`, and its objects."""
     sources = sources_of(source, "a URL, a path")
@@ -248,6 +257,11 @@ def _found(
         for each in sources
         if not isinstance(each, ObjectIndex)
     ]
+    require(
+        not chosen.is_asked_for or (index is None and len(stores) > 0),
+        "suffix= and hidden= choose from listings, and an index is given: index.filter() chooses "
+        "from it",
+    )
     if index is None:
         given = iter(stores)
         with count_names(progress, "listing") as count:
@@ -261,10 +275,11 @@ def _found(
                     )
                 else:
                     store = next(given)
-                    each = _listed(store, count, listed)
+                    whole = _listed(store, count, listed)
+                    listed += len(whole)
+                    each = chosen.of(whole, store.url)
                     if len(each) == 0:
-                        raise _nothing_below(store.url)
-                    listed += len(each)
+                        raise _nothing_below(store.url, chosen)
                 indexes.append(each)
         index = indexes[0] if len(indexes) == 1 else ObjectIndex.concat(indexes)
     else:
@@ -275,9 +290,10 @@ def _found(
     return _stores_of(index, stores, options)
 
 
-def _nothing_below(url: str) -> NotFoundError:
+def _nothing_below(url: str, chosen: Chosen) -> NotFoundError:
     error = NotFoundError(
-        f"{url}: no object is below this folder (headrace.Store(...).list() shows what is there)"
+        f"{url}: no object is below this folder{chosen.hint} (headrace.Store(...).list() shows "
+        "what is there)"
     )
     error.url = url
     return error
@@ -357,6 +373,12 @@ def _values(labels: Any, names: list[str]) -> Any:
 
 def _plain(values: list[Any]) -> list[Any]:
     """Return the values in a type that an index keeps."""
+    missing = missing_value(values)
+    require(
+        missing is None,
+        f"label {missing} is {None if missing is None else values[missing]!r}; labels must be "
+        f"{KINDS}, and every object needs one: leave the others out by index=",
+    )
     same = in_one_kind(values)
     if same is None:
         at = odd_value(values)

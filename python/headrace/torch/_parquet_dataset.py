@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from headrace import ObjectIndex, _engine
+from headrace._chosen import OF_TABLES, Chosen
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, add_note
 from headrace._keywords import refuse_options
 from headrace._options import require, require_bytes
@@ -96,6 +97,9 @@ class ParquetDataset(PartStream):
             or wildcards (``*``, ``?``, ``[a-z]``, ``**``); a `headrace.Store`; a
             `headrace.ObjectIndex` of files; or several of these.
         transform: a function of a row or, with `batch_size`, of a ``pyarrow.Table``.
+        hidden: whether files are read, too, whose names have a part that begins with ``.`` or ``_``
+            below the folder. Hive and Spark keep there what is no part of the table; a part such as
+            ``_day=1`` is one. A pattern with such a part takes them, and so does a file's name.
         columns: the names of the columns that are wanted. Each file must have them, of one type.
             Default: all.
         batch_size: how many rows a batch has. Only the last one of a rank's epoch may have fewer.
@@ -134,6 +138,7 @@ class ParquetDataset(PartStream):
         source: ShardSource | Iterable[ShardSource],
         transform: Callable[[Any], Any] | None = None,
         *,
+        hidden: bool = False,
         columns: Sequence[str] | None = None,
         batch_size: int | None = None,
         drop_last: bool = False,
@@ -173,7 +178,8 @@ class ParquetDataset(PartStream):
         ranks = Ranks(rank, world_size)
         pyarrow_for("ParquetDataset")
         names = None if columns is None else _names(columns)
-        files, stores = shards_of(source, None, options, _SUFFIXES)
+        self._chosen = Chosen(hidden=hidden, marks=OF_TABLES)
+        files, stores = shards_of(source, None, options, self._chosen, _SUFFIXES)
         self._groups = row_groups_of(files, stores, names, on_error)
         self._reads: GroupReads | None = None
         self._generators: GlobalGenerators | None = None
@@ -185,6 +191,7 @@ class ParquetDataset(PartStream):
             shuffle=shuffle,
             uneven=uneven,
             ranks=ranks,
+            chosen=self._chosen,
         )
 
     @property
@@ -428,7 +435,8 @@ class ParquetDataset(PartStream):
 
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self.stores)
-        return f"headrace.torch.ParquetDataset({urls}, {len(self.files)} files)"
+        count = f"{len(self.files)} files{self._chosen.in_repr}"
+        return f"headrace.torch.ParquetDataset({urls}, {count})"
 
 
 class _Feed:

@@ -389,16 +389,44 @@ class _Wanted:
                 + f" {name!r}; its columns are {', '.join(map(repr, whole.names))}",
             )
             kind = whole.field(found[0]).type
-            if pyarrow.types.is_dictionary(kind):
-                kind = kind.value_type
-            # pyarrow takes no rows of views.
-            if pyarrow.types.is_string_view(kind):
-                kind = pyarrow.string()
-            elif pyarrow.types.is_binary_view(kind):
-                kind = pyarrow.binary()
-            fields.append(pyarrow.field(name, kind))
+            fields.append(pyarrow.field(name, _plain(kind)))
         require(len(fields) > 0, f"{url}: it has no columns")
         return pyarrow.schema(fields)
+
+
+def _plain(kind: Any) -> Any:
+    """Return the type with the same values that does not depend on the library that wrote them.
+
+    Files hold texts, bytes and lists alike, whatever the size of the offsets that their writer had
+    in memory; a hint of it in the footer makes other types of them. Large offsets hold all values,
+    and pyarrow takes no rows of views.
+    """
+    pyarrow, _ = pyarrow_for(WHAT)
+    types = pyarrow.types
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pyarrow.large_string()
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pyarrow.large_binary()
+    if isinstance(kind, pyarrow.ListType | pyarrow.LargeListType) or _is_list_view(kind):
+        return pyarrow.large_list(_plain(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pyarrow.list_(_plain(kind.value_type), kind.list_size)
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pyarrow.struct([field.with_type(_plain(field.type)) for field in fields])
+    if types.is_map(kind):
+        return pyarrow.map_(_plain(kind.key_type), _plain(kind.item_type))
+    return kind
+
+
+def _is_list_view(kind: Any) -> bool:
+    types = pyarrow_for(WHAT)[0].types
+    return any(
+        name in vars(types) and vars(types)[name](kind)
+        for name in ("is_list_view", "is_large_list_view")  # of newer pyarrow alone
+    )
 
 
 def row_groups_of(

@@ -164,26 +164,29 @@ class RowReader:
 def rows_of(table: Any) -> list[dict[str, Any]]:
     """Return each row as a dict: numbers and texts as Python has them, lists of numbers as tensors.
 
-    No Python runs per value of a column of numbers.
+    A value is of a type that depends on itself alone, and not on other rows: a list without a null
+    is a tensor, and so is a list of lists that are equally long. No Python runs per value of a
+    column of numbers, or of lists of numbers without nulls inside.
     """
     names = table.column_names
     values = [
-        _named(name, _values, column) for name, column in zip(names, table.columns, strict=True)
+        _named(name, _values, column.combine_chunks())
+        for name, column in zip(names, table.columns, strict=True)
     ]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def columns_of(table: Any) -> dict[str, Any]:
-    """Return the columns: tensors of those of numbers, lists of others.
+    """Return the columns: tensors of those of numbers, booleans or fixed shapes, lists of others.
 
     Raises:
-        InvalidArgumentError: a column of numbers has a null, which a tensor cannot hold.
+        InvalidArgumentError: what becomes a tensor has a null, which a tensor cannot hold.
     """
     made: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         array = column.combine_chunks()
-        if _is_number(array.type) or _is_bool(array.type) or _is_list_of_equals(array.type):
-            tensor = _named(name, _tensor, array)
+        if _has_one_shape(array.type):
+            tensor = _named(name, _dense, array)
             if tensor is None:
                 raise InvalidArgumentError(
                     f"the column {name!r} has a null, which no tensor can hold: give a transform, "
@@ -191,7 +194,7 @@ def columns_of(table: Any) -> dict[str, Any]:
                 )
             made[name] = tensor
         else:
-            made[name] = _named(name, _values, column)
+            made[name] = _named(name, _values, array)
     return made
 
 
@@ -207,38 +210,88 @@ def _named(name: str, make: Callable[[Any], _Made], values: Any) -> _Made:
         ) from error
 
 
-def _values(column: Any) -> list[Any]:
-    """Return a value for each row of a column."""
-    array = column.combine_chunks()
+def _values(array: Any) -> list[Any]:
+    """Return a value for each row of an array."""
     kind = array.type
-    if (_is_number(kind) or _is_bool(kind)) and array.null_count == 0:
-        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any]
+    if _is_leaf(kind):
+        if array.null_count > 0:
+            values = array.to_pylist()
+        else:
+            values = array.to_numpy(zero_copy_only=False).tolist()
         return values
-    if _is_list_of_equals(kind):
-        tensor = _tensor(array)
-        if tensor is not None:
-            return list(tensor.unbind())
-    elif _is_list(kind) and _is_number(kind.value_type) and array.null_count == 0:
-        flat = _tensor(array.flatten())
-        if flat is not None:
-            lengths = array.value_lengths().to_numpy(zero_copy_only=False).tolist()
-            return list(torch.split(flat, lengths))
-    rows: list[Any] = array.to_pylist()
+    if _has_one_shape(kind):
+        dense = _dense(array)
+        return _row_by_row(array) if dense is None else list(dense.unbind())
+    if not _is_of_numbers(kind):
+        values = array.to_pylist()
+        return values
+    flat = array.flatten()  # without the null rows
+    dense = _dense(flat) if _has_one_shape(flat.type) else None
+    if dense is None:
+        return _row_by_row(array)
+    lengths = array.value_lengths()
+    if array.null_count == 0:
+        return list(torch.split(dense, lengths.to_numpy(zero_copy_only=False).tolist()))
+    given = iter(torch.split(dense, lengths.drop_null().to_numpy(zero_copy_only=False).tolist()))
+    return [next(given) if is_given else None for is_given in array.is_valid().to_pylist()]
+
+
+def _row_by_row(array: Any) -> list[Any]:
+    """Return values of rows some of which hold nulls, or are lists of lists."""
+    kind = array.type
+    if _is_shaped(kind):
+        array = array.storage
+    rows: list[Any] = []
+    for scalar in array:
+        if not scalar.is_valid:
+            rows.append(None)
+        elif _is_shaped(kind) and (flat := _dense(scalar.values)) is not None:
+            rows.append(_shaped(flat.unsqueeze(0), kind)[0])
+        else:
+            rows.append(_of_list(scalar.values))
     return rows
 
 
-def _tensor(array: Any) -> torch.Tensor | None:
-    """Return the values of an array of numbers, or of lists of equally many; None: it has nulls."""
+def _of_list(items: Any) -> Any:
+    """Return a tensor of the items of one list, or a list if no tensor can hold them."""
+    if _has_one_shape(items.type):
+        dense = _dense(items)
+        return items.to_pylist() if dense is None else dense
+    rows = _values(items)
+    if not rows:
+        return _dense_of_none(items.type)
+    is_even = all(isinstance(row, torch.Tensor) for row in rows) and (
+        len({row.shape for row in rows}) == 1
+    )
+    return torch.stack(rows) if is_even else items.to_pylist()
+
+
+def _dense_of_none(kind: Any) -> torch.Tensor:
+    """Return the tensor of an empty list of lists, which has their dimensions and type."""
+    dimensions = 1
+    while not _has_one_shape(kind):
+        kind, dimensions = kind.value_type, dimensions + 1
+    empty = _dense(pyarrow_for(_WHAT)[0].nulls(0, kind))
+    assert empty is not None
+    return empty.reshape((*(0,) * dimensions, *empty.shape[1:]))
+
+
+def _dense(array: Any) -> torch.Tensor | None:
+    """Return values of one shape as the rows of one tensor; None: there is a null among them."""
     pyarrow, _ = pyarrow_for(_WHAT)
     kind = array.type
+    if _is_shaped(kind):
+        dense = _dense(array.storage)
+        return None if dense is None else _shaped(dense, kind)
     if array.null_count > 0:
         return None
-    if _is_list_of_equals(kind):
-        flat = _tensor(array.flatten())
-        return None if flat is None else flat.reshape(len(array), kind.list_size)
+    if pyarrow.types.is_fixed_size_list(kind):
+        flat = _dense(array.flatten())
+        return None if flat is None else flat.reshape(len(array), kind.list_size, *flat.shape[1:])
     if len(array) == 0:
         array = pyarrow.nulls(0, kind)
-    if _is_bool(kind):
+    if pyarrow.types.is_boolean(kind):
         return from_dlpack(array.cast(pyarrow.uint8())).view(torch.bool)
     # torch computes with no other unsigned integers.
     signed = {
@@ -249,23 +302,38 @@ def _tensor(array: Any) -> torch.Tensor | None:
     return from_dlpack(array if signed is None else array.cast(signed))
 
 
-def _is_number(kind: Any) -> bool:
+def _shaped(rows: torch.Tensor, kind: Any) -> torch.Tensor:
+    """Return the tensors of a type of Arrow's that names their shape, one a row."""
+    shaped = rows.reshape(len(rows), *kind.shape)
+    if kind.permutation is None:
+        return shaped
+    return shaped.permute(0, *(dimension + 1 for dimension in kind.permutation))
+
+
+def _is_leaf(kind: Any) -> bool:
     types = pyarrow_for(_WHAT)[0].types
-    return bool(types.is_integer(kind) or types.is_floating(kind))
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _is_bool(kind: Any) -> bool:
-    return bool(pyarrow_for(_WHAT)[0].types.is_boolean(kind))
+def _is_shaped(kind: Any) -> bool:
+    """Return whether values are tensors of a shape that the type names."""
+    return isinstance(kind, pyarrow_for(_WHAT)[0].FixedShapeTensorType)
 
 
-def _is_list_of_equals(kind: Any) -> bool:
+def _has_one_shape(kind: Any) -> bool:
+    """Return whether all values are numbers, or tensors of one shape."""
     types = pyarrow_for(_WHAT)[0].types
-    return bool(types.is_fixed_size_list(kind) and _is_number(kind.value_type))
+    while types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return _is_leaf(kind) or _is_shaped(kind)
 
 
-def _is_list(kind: Any) -> bool:
+def _is_of_numbers(kind: Any) -> bool:
+    """Return whether values are numbers, or lists of them at any depth."""
     types = pyarrow_for(_WHAT)[0].types
-    return bool(types.is_list(kind) or types.is_large_list(kind))
+    while types.is_large_list(kind) or types.is_list(kind) or types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return _is_leaf(kind) or _is_shaped(kind)
 
 
 def _as_array(places: memoryview) -> Any:

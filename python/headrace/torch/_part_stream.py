@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch.utils.data
 
 from headrace import _engine
+from headrace._chosen import Chosen
 from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._options import require
 from headrace.torch._arguments import (
@@ -94,10 +95,11 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
         uneven: str,
         ranks: Ranks,
         epoch_samples: int | None = None,
+        chosen: Chosen,
     ) -> None:
         self._count_of_parts = len(parts)
         self._firsts = firsts
-        self._place = Place(parts, seed, shuffle)
+        self._place = Place(parts, seed, shuffle, chosen=chosen.rule if chosen.has_listed else "")
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._ranks = ranks
         self._epoch_samples = epoch_samples
@@ -154,6 +156,8 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             self._resume = None
         elif self._loaded_start() is not None:
             self._take_loaded()
+        elif start.lane == 0:
+            self._shared.note_pass(self, start.epoch, shuffle=self._place.shuffle)
         self._latest = reader = self._reader_from(start)
         return self._iterate(reader)
 

@@ -58,9 +58,17 @@ class Place:
     """
 
     def __init__(
-        self, objects: Objects, seed: int, shuffle: bool, drawn: Drawn | None = None
+        self,
+        objects: Objects,
+        seed: int,
+        shuffle: bool,
+        drawn: Drawn | None = None,
+        *,
+        chosen: str | None = None,
     ) -> None:
         self._objects = objects
+        self.chosen: str = getattr(objects, "chosen", "") if chosen is None else chosen
+        """How the objects were chosen from listings; empty: somebody gave them."""
         self.drawn = drawn
         self.seed = seed
         self.shuffle = shuffle
@@ -119,7 +127,7 @@ class Place:
 
     def at(self, epoch: int, spot: Spot = Spot()) -> Place:  # noqa: B008
         """Return the place of the same data at this epoch and spot."""
-        place = Place(self._objects, self.seed, self.shuffle, self.drawn)
+        place = Place(self._objects, self.seed, self.shuffle, self.drawn, chosen=self.chosen)
         place.epoch, place.spot = epoch, spot
         return place
 
@@ -193,6 +201,7 @@ class Place:
             "fingerprint": self._objects.fingerprint,
             "seed": self.seed,
             "shuffle": self.shuffle,
+            "chosen": self.chosen,
         }
         if self.drawn is not None:
             identity["drawn"] = self.drawn.origin
@@ -220,10 +229,11 @@ def _read(
     numbers: tuple[str, ...],
     objects: Objects,
 ) -> dict[str, int]:
+    needed = sorted({*identity, *numbers} - {"chosen"})
     require(
-        isinstance(state, Mapping) and {*identity, *numbers} - {"drawn"} <= state.keys(),
+        isinstance(state, Mapping) and {*needed} - {"drawn"} <= state.keys(),
         f"this is not a state of a headrace loader or dataset: it must be a mapping with "
-        f"{', '.join(sorted({*identity, *numbers}))}",
+        f"{', '.join(needed)}",
     )
     require(
         state["version"] == identity["version"],
@@ -231,6 +241,14 @@ def _read(
         f"{identity['version']} alone: a position meant something else in others. Begin the epoch "
         "anew with set_epoch()",
     )
+    data = ("count", "fingerprint")
+    here, there = identity["chosen"], state.get("chosen", "every object of a listing")
+    if here and here != there and any(state[name] != identity[name] for name in data):
+        raise InvalidArgumentError(
+            f"the state is of other data, whose {state['count']} samples were chosen by another "
+            f"rule: {there or 'an index was given'}. The {identity['count']} here: {here}. "
+            "hidden= and suffix= choose others, and so does index="
+        )
     if state["count"] != identity["count"]:
         raise InvalidArgumentError(
             f"the state is of other data: it knows {state['count']} objects, and here are "
@@ -244,13 +262,13 @@ def _read(
             "elsewhere, give the index that the state was saved with: index=index, or for a copy "
             "of the objects index=index.at(url)"
         )
-    if (drawn := state.get("drawn")) != (here := identity.get("drawn")):
+    if (drawn := state.get("drawn")) != (own := identity.get("drawn")):
         every = "each object once per epoch"
         raise InvalidArgumentError(
-            f"the state is of {drawn or every}, but here it is {here or every}: a position means "
+            f"the state is of {drawn or every}, but here it is {own or every}: a position means "
             "something else"
         )
-    for name in identity:
+    for name in identity.keys() - {"chosen"}:  # the data is the same
         require(
             state[name] == identity[name],
             f"the state has {name}={state[name]!r}, but here it is {identity[name]!r}: they must "

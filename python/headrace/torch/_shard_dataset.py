@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._chosen import Chosen
 from headrace._errors import add_note
 from headrace._keywords import refuse_options
 from headrace._options import require
@@ -67,6 +68,7 @@ class ShardDataset(ByNumber):
         index: the index, if `source` is the `headrace.Store` or URL that its shards are in.
         fields: the names of the fields that are wanted, in the order in which a sample has them.
             Only the range that holds these is read. Each sample must have them. Default: all.
+        hidden: as for `headrace.index_members`.
         on_error: as for `headrace.index_members`. A shard with samples that cannot be, such as one
             key in two places, is also left out whole. Of an index of members, too.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
@@ -88,6 +90,7 @@ class ShardDataset(ByNumber):
         *,
         index: ObjectIndex | None = None,
         fields: Sequence[str] | None = None,
+        hidden: bool = False,
         on_error: OnError = "raise",
         seed: int = 0,
         progress: CountOption = False,
@@ -101,6 +104,7 @@ class ShardDataset(ByNumber):
             f"transform is {transform!r}; it must be callable",
         )
         given: Any = source
+        chosen = Chosen(hidden=hidden)
         if index is not None:
             require(
                 is_indexed(index),
@@ -110,7 +114,7 @@ class ShardDataset(ByNumber):
         elif isinstance(source, ObjectIndex) and is_indexed(source):
             given = samples = samples_of(source, wanted, on_error)
         else:
-            shards, stores = shards_of(source, None, options)
+            shards, stores = shards_of(source, None, options, chosen)
             members, lost = members_of(shards, stores, on_error, progress)
             samples = samples_of(members, wanted, on_error, lost, len(shards))
             # A shard without samples may have been the only one of its store.
@@ -118,6 +122,7 @@ class ShardDataset(ByNumber):
             given, options = [of_root[root] for root in samples.roots], {}
         own = None if given is samples else samples
         super().__init__(given, None, own, None, None, seed, False, options)
+        self._chosen = chosen
         self._transform = transform  # of fields, while that of other datasets is of a Sample
 
     def key(self, index: int) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from headrace import ObjectIndex, _engine
+from headrace._chosen import Chosen
 from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, add_note
 from headrace._keywords import refuse_options
 from headrace._location import is_local
@@ -39,7 +40,7 @@ from headrace.torch._shard_work import (
 __all__ = ["ShardStream"]
 
 _logger = logging.getLogger("headrace")
-_IDLE = 4  # a message that is given once
+_IDLE, _NEVER = 4, 8  # messages that are given once
 # Where an answer takes 30 ms, twice what a link of 20 Gbit/s has under way.
 _PREFETCH_BYTES, _LOCAL_PREFETCH_BYTES = 192 << 20, 32 << 20
 _LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 2 << 20
@@ -128,9 +129,12 @@ class ShardStream(PartStream, Objects):
         shuffle_window: within how many samples each reader shuffles. It holds half as many on
             average. 0: as they are in the shards.
         fields: the names of the fields that are wanted. Each sample must have them. Default: all.
+        hidden: as for `headrace.index_members`.
         epoch_samples: how many samples all ranks together yield in an epoch; what does not divide
-            evenly by the ranks is left out. If there are fewer, readers go on with another round of
-            shards. Default: as many as there are.
+            evenly by the ranks is left out. Each epoch begins each shard at its first sample: of a
+            shard with more samples than a reader yields in an epoch, those at its end never come,
+            unless you give an index. The log warns of the first such shard. If there are fewer,
+            readers go on with another round of shards. Default: as many as there are.
         uneven: how to treat a remainder of fewer samples than ranks, if their number is known:
             ``"drop"`` leaves it out, ``"pad"`` repeats the first samples of the epoch's order,
             ``"keep"`` gives it to the first ranks. If their number is not known, only ``"keep"``
@@ -165,6 +169,7 @@ class ShardStream(PartStream, Objects):
         seed: int = 0,
         shuffle_window: int = 0,
         fields: Sequence[str] | None = None,
+        hidden: bool = False,
         epoch_samples: int | None = None,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         on_error: OnError = "raise",
@@ -197,6 +202,7 @@ class ShardStream(PartStream, Objects):
             transform is None or callable(transform),
             f"transform is {transform!r}; it must be callable",
         )
+        chosen = Chosen(hidden=hidden)
         self._samples: ObjectIndex | None = None
         firsts: Sequence[int] = ()
         if isinstance(source, ObjectIndex) and is_indexed(source):
@@ -207,9 +213,9 @@ class ShardStream(PartStream, Objects):
             shards, stores, counts = shards_in_wids(source, options)
             firsts = list(itertools.accumulate(counts, initial=0))
         else:
-            shards, stores = shards_of(source, None, options)
+            shards, stores = shards_of(source, None, options, chosen)
         Objects.__init__(self, list(stores), None, shards, None, None, False, {})
-        self._transform = transform
+        self._chosen, self._transform = chosen, transform
         # Who reads what depends on these numbers.
         self._counts = f"{crc32(array('q', firsts).tobytes()):08x}" if firsts else None
         PartStream.__init__(
@@ -221,6 +227,7 @@ class ShardStream(PartStream, Objects):
             uneven=uneven,
             ranks=ranks,
             epoch_samples=epoch_samples,
+            chosen=chosen,
         )
 
     def _reader_from(self, start: Start) -> _Reader:
@@ -258,6 +265,28 @@ class ShardStream(PartStream, Objects):
                 "some have nothing to read" if self._epoch_samples is None
                 else "shards are repeated",
             )  # fmt: skip
+
+    def _tell_of_rest(
+        self, current: OpenPart, shard: _engine.ShardRead | None, quota: int, epoch: int
+    ) -> None:
+        """Warn of a shard that is longer than what a reader yields in an epoch.
+
+        Each epoch begins it at its first sample, so that those at its end come in no epoch. The
+        window brings a sample forward by its size at most.
+        """
+        reached, read = quota + self._window, current.next
+        while read <= reached and shard is not None and (samples := shard.take()):
+            read = samples[-1][0] + 1
+        if read <= reached or not self._shared.is_first_to(_NEVER):
+            return
+        order = self._place.at(epoch).order()
+        _logger.warning(
+            "%s has more samples than the %d that a reader yields in an epoch: those at its end "
+            "come in no epoch, and so it is with every shard that is as long. Give an index of the "
+            "members as the source (headrace.index_members), larger epoch_samples, or shorter "
+            "shards",
+            self.url(order[turn(current.part.position, len(self._objects))]), quota,
+        )  # fmt: skip
 
     # ---- reading
 
@@ -337,6 +366,8 @@ class ShardStream(PartStream, Objects):
                 else:
                     failed = 0
                     if reader.yielded == quota and not self._firsts:
+                        if reader.begun == 1:
+                            self._tell_of_rest(current, shard, quota, start.epoch)
                         break
                     for warning in shard.warnings() if shard is not None else ():
                         _logger.warning("%s", warning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ from headrace._errors import ResourceError
 __all__ = ["Reader", "SharedPlace"]
 
 
-_CELLS = 5
+_CELLS = 6
+_REPEATS = 1 << 30  # a message that is given once
+
+_logger = logging.getLogger("headrace")
 
 
 @dataclass
@@ -45,7 +49,8 @@ class SharedPlace:
 
     def __init__(self, more: int = 0) -> None:
         # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; the
-        # messages that were given already, as bits; and so many `more` cells for whoever owns it.
+        # messages that were given already, as bits; the epoch of the latest whole pass, plus 1,
+        # until somebody names one; and so many `more` cells for whoever owns it.
         self._own(torch.zeros(_CELLS + more, dtype=torch.int64, device="cpu"))
 
     @property
@@ -61,6 +66,7 @@ class SharedPlace:
     def move(self, epoch: int) -> None:
         """Go to `epoch`: to its beginning, or to the loaded place in it."""
         cells = self.own()
+        cells[5] = 0
         if int(cells[0].item()) != epoch:
             cells[1] = 0
             cells[0] = epoch
@@ -69,6 +75,19 @@ class SharedPlace:
         self.own()[:4] = torch.tensor(
             [reader.epoch, reader.lanes, reader.lane, reader.position], device="cpu"
         )
+        self.own()[5] = 0
+
+    def note_pass(self, stream: Any, epoch: int, *, shuffle: bool) -> None:
+        """Note that a whole pass begins, and warn once if it has the order of the one before."""
+        cells = self.own()
+        is_same = int(cells[5].item()) == epoch + 1
+        cells[5] = epoch + 1
+        if is_same and shuffle and self.is_first_to(_REPEATS):
+            _logger.warning(
+                "%r begins another pass in the order of the one before: its order changes with the "
+                "epoch, and the epoch is still %d. Call set_epoch(n) before each pass",
+                stream, epoch,
+            )  # fmt: skip
 
     def consume_resume(self) -> None:
         self.own()[1] = 0

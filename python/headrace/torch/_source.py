@@ -70,6 +70,13 @@ class Source:
             hashed.update(self.numbers.numpy().tobytes())
         return hashed.hexdigest()
 
+    @property
+    def chosen(self) -> str:
+        """How its objects were chosen from listings; empty: all were given."""
+        parts = (getattr(part, "_chosen", None) for part in self.parts)
+        rules = dict.fromkeys(each.rule for each in parts if each is not None and each.has_listed)
+        return " and ".join(rules)
+
     @cached_property
     def makes(self) -> bool:
         """Whether its items are more than the bytes of the objects."""

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from headrace import ObjectIndex, Sample, _engine
+from headrace._chosen import Chosen
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require
@@ -63,27 +64,35 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     store keeps checksums of ranges, so the bytes of samples are not compared with one.
 
     Examples:
-        >>> dataset = TokenDataset("gs://bucket/tokens/train.bin", seq_len=1024)
+        >>> dataset = TokenDataset(
+        ...     "gs://bucket/tokens/train.bin", seq_len=1024, dtype="uint16"
+        ... )
         >>> dataset[0].shape
         torch.Size([1025])
         >>> for tokens in Loader(dataset, batch_size=8, shuffle=True):
         ...     train(tokens[:, :-1], tokens[:, 1:])
 
     Args:
-        source: the URL or path of a file or a folder, a `headrace.Store`, or several of these.
+        source: the URL or path of a file or a folder, a `headrace.Store`, or several of these. A
+            pair of Megatron-Core's may be named without a suffix, as Megatron-Core does.
         seq_len: the number of inputs in a sample, which is one token longer.
-        dtype: the type of tokens in raw ``.bin`` files, which do not say it: ``"uint16"``
-            (default), ``"uint32"``, or another integer type. Of other files, what they must be. A
-            ``.bin`` that is named and has an ``.idx`` beside it is read as raw if this is given,
-            and else refused.
+        dtype: the type of tokens in raw ``.bin`` files, which do not say it: ``"uint16"``,
+            ``"uint32"`` or another integer type, as torch or NumPy have it (``"<u4"``). Without it
+            and without `vocab_size`, they are taken for ``"uint16"``, and the log warns. Of other
+            files, what they must be. A ``.bin`` that is named and has an ``.idx`` beside it is read
+            as raw if this is given, and else refused.
         stride: the number of tokens from the begin of one sample to that of the next.
         cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
-        vocab_size: check that all tokens are from 0 to below this number, in every batch.
+        vocab_size: check that all tokens are from 0 to below this number, in every batch. Without
+            `dtype`, raw tokens are ``uint16`` if it is at most 65,536, and else ``uint32``, which
+            is what programs write that choose the smallest type.
         sequence_order: of a source that is one ``.idx``: the numbers of its sequences (in most
             datasets documents), in the order in which they are packed; one may come several times.
             This is GPTDataset's ``document_index``. It is copied, and takes at most 16 bytes a
             number, in each worker that was not forked, too; more while the dataset is made.
         names: the names of the files, if the source is one store or folder.
+        hidden: whether files of a folder are taken, too, whose names have a part that begins with
+            ``.``.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
     Raises:
@@ -106,6 +115,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         vocab_size: int | None = None,
         sequence_order: Iterable[int] | torch.Tensor | None = None,
         names: Sequence[str] | None = None,
+        hidden: bool = False,
         **options: Any,
     ) -> None:
         refuse_options(type(self).__name__, options, TokenDataset, _INSTEAD)
@@ -115,7 +125,11 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             None if vocab_size is None else count("vocab_size", vocab_size, minimum=1)
         )
         wanted = None if dtype is None else type_name(dtype)
-        found = find_tokens(source, names, wanted, sequence_order, options)
+        raw_type = wanted
+        if wanted is None and self._vocab_size is not None:
+            raw_type = "uint16" if self._vocab_size <= 1 << 16 else "uint32"
+        chosen = Chosen(hidden=hidden)
+        found = find_tokens(source, names, wanted, raw_type, sequence_order, options, chosen)
         item_bytes = ITEM_BYTES[found.dtype]
         self._stored = getattr(torch, found.dtype)
         self._type = self._stored if cast is None else cast
@@ -145,6 +159,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
                 f"tokens, and the longest of {len(found.files)} files has {max(counts)}"
             )
         super().__init__(found.stores, None, windows, None, None, False, {})
+        self._chosen = chosen
         self._packing = found.packing
         self._told = self._objects if found.packing is None else windows_of(found.stream)
         self._tell_left_out(counts)
@@ -293,7 +308,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         urls = ", ".join(repr(store.url) for store in self._stores)
         return (
             f"headrace.torch.TokenDataset({urls}, {len(self._objects)} samples of "
-            f"{self._seq_len + 1} tokens)"
+            f"{self._seq_len + 1} tokens{self._chosen.in_repr})"
         )
 
 

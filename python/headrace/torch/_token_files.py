@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,8 +14,9 @@ import numpy
 import torch
 
 from headrace import ObjectIndex, ObjectInfo, _engine
+from headrace._chosen import Chosen
 from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace._location import object_at
+from headrace._location import bucket_and_name, object_at
 from headrace._options import require
 from headrace._roots import first_of_root
 from headrace._store import Store
@@ -21,6 +24,8 @@ from headrace._store import Store
 __all__ = ["ITEM_BYTES", "Packing", "TokenFiles", "Tokens", "find_tokens", "type_name"]
 
 Tokens = str | os.PathLike[str] | Store
+
+_logger = logging.getLogger("headrace")
 
 ITEM_BYTES = {
     "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "int64": 8,
@@ -103,11 +108,14 @@ def type_name(dtype: Any) -> str:
     Raises:
         InvalidArgumentError: no tokens are of this type.
     """
-    text = getattr(dtype, "__name__", None) or str(dtype)
-    name = text.removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
+    if not isinstance(dtype, torch.dtype) and name not in ITEM_BYTES:
+        with contextlib.suppress(TypeError):
+            given = numpy.dtype(dtype)
+            name = given.name if given == given.newbyteorder("<") else f"{given} (big-endian)"
     require(
         name in ITEM_BYTES,
-        f"dtype is {dtype!r}; it must be one of {', '.join(ITEM_BYTES)}",
+        f"dtype is {dtype!r}; it must be one of {', '.join(ITEM_BYTES)}, little-endian",
     )
     return name
 
@@ -116,19 +124,23 @@ def find_tokens(
     source: Tokens | Iterable[Tokens],
     names: Sequence[str] | None,
     dtype: str | None,
+    raw_type: str | None,
     sequence_order: Any,
     options: Mapping[str, Any],
+    chosen: Chosen,
 ) -> TokenFiles:
     """Return the files of a source, or of several.
+
+    `dtype` is what all files must be of, and `raw_type` what raw ones are, which do not say it.
 
     This asks for each file once, or once for the folder that it is in, and reads the beginning of
     each and the .idx of Megatron's.
     """
-    files = _files(source, names, dtype, dict(options))
+    files = _files(source, names, dtype, dict(options), chosen)
     stores = _one_of_each(files)
     if sequence_order is not None:
         return _packed(files, dtype, sequence_order)
-    spans = _spans(files, dtype)
+    spans = _spans(files, dtype, raw_type)
     for file, span in zip(files, spans, strict=True):
         _require_one_type(files[0], spans[0], file, span)
     return TokenFiles(
@@ -147,7 +159,11 @@ def find_tokens(
 
 
 def _files(
-    source: Any, names: Sequence[str] | None, dtype: str | None, options: dict[str, Any]
+    source: Any,
+    names: Sequence[str] | None,
+    dtype: str | None,
+    options: dict[str, Any],
+    chosen: Chosen,
 ) -> list[_File]:
     sources = _sources(source, options)
     if names is not None:
@@ -165,7 +181,11 @@ def _files(
             files += _named([_object_at(each, options, stores) for each in group], dtype)
             continue
         for each in group:
-            files += _listed(_store_of(each, options))
+            pair = _pair_of(each, options, stores)
+            if pair is not None:
+                files += _named([pair], dtype)
+            else:
+                files += _listed(_store_of(each, options), chosen)
     return files
 
 
@@ -186,6 +206,20 @@ def _sources(source: Any, options: Mapping[str, Any]) -> list[Any]:
 
 def _is_file(source: Tokens) -> bool:
     return not isinstance(source, Store) and os.fspath(source).endswith(_SUFFIXES)
+
+
+def _pair_of(
+    source: Tokens, options: dict[str, Any], stores: dict[str, Store]
+) -> tuple[Store, str] | None:
+    """Return the .idx of a pair of Megatron-Core's that is named without a suffix, as it does."""
+    if isinstance(source, Store):
+        return None
+    text = os.fspath(source)
+    if text.endswith("/") or not bucket_and_name(text)[1].strip("/") or os.path.isdir(text):
+        return None
+    store, name = _object_at(f"{text}.idx", options, stores)
+    there = store.stat_many([name, _tokens_of(name)], missing_ok=True)
+    return (store, name) if all(info is not None for info in there) else None
 
 
 def _store_of(source: Tokens, options: dict[str, Any]) -> Store:
@@ -277,8 +311,9 @@ def _index_name(name: str) -> str:
     return name.removesuffix(".bin") + ".idx"
 
 
-def _listed(store: Store) -> list[_File]:
-    infos = {info.name: info for info in store.index().filter(suffix=_SUFFIXES)}
+def _listed(store: Store, chosen: Chosen) -> list[_File]:
+    index = chosen.of(store.index().filter(suffix=_SUFFIXES), store.url)
+    infos = {info.name: info for info in index}
     files = []
     for name, info in infos.items():
         if name.endswith(".idx"):
@@ -295,8 +330,8 @@ def _listed(store: Store) -> list[_File]:
         files.append(_File(store, info, _index_name(name) if has_index else None))
     if not files:
         error = NotFoundError(
-            f"{store.url}: no .bin or .npy is below this folder (headrace.Store(...).list() shows "
-            "what is there)"
+            f"{store.url}: no .bin or .npy is below this folder{chosen.hint} "
+            "(headrace.Store(...).list() shows what is there)"
         )
         error.url = store.url
         raise error
@@ -306,7 +341,7 @@ def _listed(store: Store) -> list[_File]:
 # ---- what is in them
 
 
-def _spans(files: Sequence[_File], dtype: str | None) -> list[_Span]:
+def _spans(files: Sequence[_File], dtype: str | None, raw_type: str | None) -> list[_Span]:
     beginnings = iter(_headers([file for file in files if file.megatron is None]))
     spans = []
     for file in files:
@@ -316,13 +351,26 @@ def _spans(files: Sequence[_File], dtype: str | None) -> list[_Span]:
             elif file.info.name.endswith(".npy"):
                 spans.append(_span_of_npy(next(beginnings), file.info.size_bytes))
             else:
-                spans.append(_span_of_bin(next(beginnings), dtype, file.info.size_bytes))
+                spans.append(
+                    _span_of_bin(next(beginnings), raw_type or _RAW_TYPE, file.info.size_bytes)
+                )
         except HeadraceError as error:
             if error.url:
                 raise
             raise _about(file, error) from None
         _require_type(file, spans[-1], dtype)
+    guessed = [file for file, span in zip(files, spans, strict=True) if _is_raw(file, span)]
+    if guessed and raw_type is None:
+        _logger.warning(
+            "%s: raw tokens, which do not say their type, are taken for %s: give dtype= or "
+            "vocab_size=",
+            guessed[0].store.url_of(guessed[0].info.name), _RAW_TYPE,
+        )  # fmt: skip
     return spans
+
+
+def _is_raw(file: _File, span: _Span) -> bool:
+    return file.megatron is None and file.info.name.endswith(".bin") and span.begin == 0
 
 
 def _require_type(file: _File, span: _Span, dtype: str | None) -> None:
@@ -350,12 +398,11 @@ def _require_one_type(first: _File, expected: _Span, file: _File, span: _Span) -
         )
 
 
-def _span_of_bin(beginning: Any, dtype: str | None, size_bytes: int) -> _Span:
+def _span_of_bin(beginning: Any, dtype: str, size_bytes: int) -> _Span:
     told = bytes(memoryview(beginning)[:12]).ljust(12, b"\0")
     magic, version, count = (int.from_bytes(told[at : at + 4], "little") for at in (0, 4, 8))
     if magic in (known for known, _ in _LLM_C):
         return _span_of_llm_c(magic, version, count, size_bytes)
-    dtype = dtype or _RAW_TYPE
     require(
         size_bytes % ITEM_BYTES[dtype] == 0,
         f"it has {size_bytes} bytes, which are no whole number of {dtype}: is dtype= right, or was "

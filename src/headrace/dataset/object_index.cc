@@ -482,10 +482,35 @@ std::string ObjectIndex::fingerprint() const {
   return std::move(made).finish();
 }
 
+namespace {
+
+bool is_folder_marker(std::string_view name, uint64_t size_bytes) {
+  return size_bytes == 0 && (name.ends_with('/') || name.ends_with("_$folder$"));
+}
+
+bool is_hidden_part(std::string_view part, std::string_view marks) {
+  if (part == "__MACOSX" && !marks.empty()) return true;
+  if (part.empty() || !marks.contains(part.front())) return false;
+  return part.front() != '_' || !part.contains('=');
+}
+
+bool is_hidden(std::string_view below, std::string_view marks) {
+  while (true) {
+    const size_t end = below.find('/');
+    if (is_hidden_part(below.substr(0, end), marks)) return true;
+    if (end == std::string_view::npos) return false;
+    below.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
 std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) {
   std::vector<size_t> out;
   std::string name;
   const bool any_size = filter.min_size_bytes == 0 && filter.max_size_bytes == UINT64_MAX;
+  // The length of its last folder, or 0.
+  const size_t below = filter.prefix.rfind('/') + 1;
   // Entries of one rule are of one object and of one length.
   size_t count = 0;
   for (size_t i = 0; i < index.size(); i += count) {
@@ -503,6 +528,10 @@ std::vector<size_t> filter(const ObjectIndex& index, const IndexFilter& filter) 
     const auto ends_name = [&name](const std::string& suffix) { return name.ends_with(suffix); };
     if (!filter.suffixes.empty() && std::ranges::none_of(filter.suffixes, ends_name)) continue;
     if (filter.glob && !filter.glob->matches(name)) continue;
+    if (filter.leave_out && (is_folder_marker(name, index.size_bytes(i)) ||
+                             is_hidden(std::string_view(name).substr(below), *filter.leave_out))) {
+      continue;
+    }
     for (size_t each = i; each < i + count; ++each) out.push_back(each);
   }
   return out;

@@ -221,6 +221,10 @@ struct IndexFilter {
   std::optional<Glob> glob = {};
   // Inclusive. An entry of unknown size is selected only if neither is set.
   uint64_t min_size_bytes = 0, max_size_bytes = UINT64_MAX;
+  // Set: neither the markers of folders (empty objects that end with "/" or "_$folder$") nor hidden
+  // names: those with a part, below the last folder of `prefix`, that is __MACOSX or begins with
+  // one of these characters. A part such as _day=1 is a partition's folder, and not hidden.
+  std::optional<std::string> leave_out = {};
 };
 
 // The positions of the selected entries, in order.

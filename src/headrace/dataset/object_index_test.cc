@@ -186,6 +186,20 @@ TEST(ObjectIndex, IsFilteredByEverythingThatIsAsked) {
       ElementsAre(2));
 }
 
+TEST(ObjectIndex, LeavesOutMarkersOfFoldersAndHiddenNames) {
+  const auto index =
+      index_of({object(".git/a", 5), object("__MACOSX/a", 5), object("_tmp/a", 5), object("a", 0),
+                object("b/", 0), object("b/.c/d", 5), object("b/c.d_e", 5), object("b/_day=1/c", 5),
+                object("c/", 5), object("d_$folder$", 0), object("e//f", 5)});
+  EXPECT_THAT(filter(*index, {.leave_out = ""}), ElementsAre(0, 1, 2, 3, 5, 6, 7, 8, 10));
+  EXPECT_THAT(filter(*index, {.leave_out = "."}), ElementsAre(2, 3, 6, 7, 8, 10));
+  EXPECT_THAT(filter(*index, {.leave_out = "._"}), ElementsAre(3, 6, 7, 8, 10));
+  // What is above the names was asked for.
+  EXPECT_THAT(filter(*index, {.prefix = ".git/", .leave_out = "."}), ElementsAre(0));
+  EXPECT_THAT(filter(*index, {.prefix = "b/.c/d", .leave_out = "."}), ElementsAre(5));
+  EXPECT_THAT(filter(*index, {.prefix = "b/", .leave_out = "."}), ElementsAre(6, 7));
+}
+
 TEST(ObjectIndex, FilteredStillComputesWhatFollowsARule) {
   constexpr uint64_t kWindows = 100'000;
   const auto objects =

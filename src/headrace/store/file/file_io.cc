@@ -96,7 +96,9 @@ ObjectInfo info_of(std::string name, const struct stat& status) {
   info.updated = std::chrono::system_clock::time_point(
       std::chrono::duration_cast<std::chrono::system_clock::duration>(
           std::chrono::seconds(status.st_mtim.tv_sec) +
-          std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+          // Whole microseconds, as Python's datetime has them: what is pickled stays equal to
+          // itself.
+          std::chrono::microseconds(status.st_mtim.tv_nsec / 1000)));
   return info;
 }
 

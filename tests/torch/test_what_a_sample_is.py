@@ -1,0 +1,230 @@
+"""Which of the objects that lie below a URL are samples."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import pickle
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from collections.abc import Callable
+from typing import Any
+
+import headrace
+from headrace.torch import IterableDataset, Loader, MapDataset, ShardStream, TokenDataset
+
+SAMPLES = ["_b/1.jpg", "cat/1.jpg", "cat/2.png", "dog/1.jpg"]
+HIDDEN = [".git/config", "__MACOSX/cat/1.jpg", "cat/.DS_Store"]
+MARKERS = ["", "cat/", "dog/", "dog/later/", "old_$folder$"]
+
+
+def fill(gcs: headrace.Store) -> headrace.Store:
+    below = headrace.Store(f"{gcs.url}/.data", endpoint=gcs._settings.endpoint)
+    for name in SAMPLES + HIDDEN:
+        below.write(name, b"data")
+    for name in MARKERS[1:]:
+        below.write(name, b"")
+    return below
+
+
+def name_of(sample: headrace.Sample) -> str:
+    return sample.name
+
+
+@pytest.mark.parametrize("kind", [MapDataset, IterableDataset])
+def test_folder_markers_and_hidden_names_are_no_samples(
+    gcs: headrace.Store, kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = fill(gcs)
+    with caplog.at_level(logging.INFO, "headrace"):
+        dataset = kind(store, name_of)
+    assert list(dataset) == SAMPLES
+    assert "left out: 4 folder markers, 3 hidden objects" in repr(dataset)
+    assert "left out as no samples: 4 folder markers, 3 hidden objects" in caplog.text
+    assert list(kind(store, name_of, hidden=True)) == sorted(SAMPLES + HIDDEN)
+    assert list(kind(store, name_of, suffix=(".png",))) == ["cat/2.png"]
+
+
+def test_hidden_folders_are_no_classes(gcs: headrace.Store) -> None:
+    dataset = MapDataset.from_folders(fill(gcs), suffix=".jpg")
+    assert dataset.classes == ("_b", "cat", "dog")
+    assert list(dataset.labels or ()) == [0, 1, 2]
+    assert "3 hidden" not in repr(dataset)
+    assert "1 hidden object" in repr(dataset)
+
+
+def test_an_index_that_is_given_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / ".a").write_bytes(b"1")
+    store = headrace.Store(tmp_path)
+    assert len(MapDataset(store, index=store.index())) == 1
+    with pytest.raises(headrace.InvalidArgumentError, match=r"index\.filter"):
+        MapDataset(store, index=store.index(), hidden=True)
+    with pytest.raises(headrace.NotFoundError, match=r"1 hidden object .hidden=True takes"):
+        MapDataset(store)
+
+
+def test_a_state_of_samples_chosen_by_another_rule_is_refused_by_name(tmp_path: Path) -> None:
+    for name in (".a", "b", "c"):
+        (tmp_path / name).write_bytes(b"1")
+    state = Loader(MapDataset(tmp_path, hidden=True), batch_size=1).state_dict()
+    loader = Loader(MapDataset(tmp_path), batch_size=1)
+    with pytest.raises(headrace.InvalidArgumentError, match="by another rule: no folder markers"):
+        loader.load_state_dict(state)
+    del state["chosen"]  # as older ones are
+    with pytest.raises(headrace.InvalidArgumentError, match="every object of a listing"):
+        loader.load_state_dict(state)
+    # The same samples are the same data, however they were found.
+    store = headrace.Store(tmp_path)
+    index = store.index().filter(leave_out=".")
+    loader.load_state_dict(Loader(MapDataset(store, index=index), batch_size=1).state_dict())
+
+
+def test_packing_leaves_hidden_names_out_and_takes_a_folder_with_a_dot(tmp_path: Path) -> None:
+    source = headrace.Store(f"file://{tmp_path}/raw.v2")
+    for name in ("a.txt", ".hidden/b.txt", "__MACOSX/c.txt"):
+        source.write(name, b"1")
+    assert headrace.pack(source.url, tmp_path / "out").samples == 1
+    assert headrace.pack(source.url, tmp_path / "all", hidden=True).samples == 3
+
+
+def test_packing_takes_a_folder_with_a_dot_of_a_bucket(gcs: headrace.Store) -> None:
+    endpoint = gcs._settings.endpoint
+    gcs.write("raw.v2/a.txt", b"1")
+    packed = headrace.pack(f"{gcs.url}/raw.v2", f"{gcs.url}/out", endpoint=endpoint)
+    assert packed.samples == 1
+
+
+def test_copies_have_hidden_objects_too(tmp_path: Path) -> None:
+    for name in (".metadata", "__0_0.distcp"):
+        (tmp_path / "step-1").mkdir(exist_ok=True)
+        (tmp_path / "step-1" / name).write_bytes(b"1")
+    for command in (["cp", "-r"], ["sync"]):
+        target = tmp_path / command[0]
+        arguments = [*command, f"{tmp_path}/step-1/", f"{target}/"]
+        subprocess.run([sys.executable, "-m", "headrace", *arguments], check=True, timeout=60)
+        assert sorted(each.name for each in target.iterdir()) == [".metadata", "__0_0.distcp"]
+
+
+def test_a_stream_that_repeats_its_order_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(4):
+        (tmp_path / f"{i}.txt").write_bytes(b"1")
+    stream = IterableDataset(tmp_path, shuffle=True)
+    for epoch in range(2):
+        stream.set_epoch(epoch)
+        list(stream)
+    assert "set_epoch" not in caplog.text
+    list(stream)
+    list(stream)
+    assert caplog.text.count("set_epoch") == 1
+    caplog.clear()
+    plain = IterableDataset(tmp_path)
+    assert list(plain)
+    assert list(plain)
+    assert "set_epoch" not in caplog.text
+
+
+def test_missing_labels_and_columns_of_one_name_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    urls = [str(tmp_path / "a")] * 2
+    for missing in (None, float("nan")):
+        with pytest.raises(headrace.InvalidArgumentError, match="row 1 of the table has label="):
+            MapDataset.from_table({"url": urls, "label": [1, missing]})
+        with pytest.raises(headrace.InvalidArgumentError, match="label 0 is"):
+            MapDataset(tmp_path, labels=[missing])
+    pandas = pytest.importorskip("pandas")
+    twice = pandas.DataFrame([[*urls[:1], 1, 2]], columns=["url", "label", "label"])
+    with pytest.raises(headrace.InvalidArgumentError, match="the column 'label' twice"):
+        MapDataset.from_table(twice)
+
+
+def test_booleans_of_numpy_are_labels_as_those_of_python(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    (tmp_path / "a").write_bytes(b"1")
+    for value in (True, numpy.True_):
+        [label] = MapDataset(tmp_path, labels=[value]).labels or ()
+        assert label == 1
+        assert isinstance(label, int)
+
+
+def test_a_column_without_a_name_is_left_out_of_a_csv(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "t.csv").write_text(f",url,label\n0,{tmp_path}/a,7\n")
+    dataset = MapDataset.from_table(tmp_path / "t.csv")
+    assert list(dataset.labels or ()) == [7]
+    assert dataset.objects.columns == ("label",)
+
+
+def test_the_type_of_raw_tokens_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x.bin").write_bytes((100_000).to_bytes(4, "little") * 10)
+    source = tmp_path / "x.bin"
+    for how in ({"dtype": "<u4"}, {"vocab_size": 128_000}, {"dtype": "uint32"}):
+        assert TokenDataset(source, seq_len=9, **how)[0].tolist() == [100_000] * 10
+    assert "give dtype=" not in caplog.text
+    TokenDataset(source, seq_len=9)
+    assert "x.bin: raw tokens, which do not say their type" in caplog.text
+    with pytest.raises(headrace.InvalidArgumentError, match="little-endian"):
+        TokenDataset(source, seq_len=9, dtype=">u4")
+
+
+def test_a_pair_of_megatron_is_found_by_its_name_without_a_suffix() -> None:
+    golden = Path(__file__).parent.parent / "tokens" / "golden" / "megatron"
+    whole = TokenDataset(f"{golden}.idx", seq_len=8)
+    assert TokenDataset(golden, seq_len=8)[0].tolist() == whole[0].tolist()
+
+
+def test_what_a_file_is_pickles_as_its_equal(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    info = headrace.Store(tmp_path).stat("a")
+    assert pickle.loads(pickle.dumps(info)) == info
+    assert copy.copy(info) == info
+    assert {info} == {copy.deepcopy(info)}
+
+
+class _Locked:
+    """Credentials that do not pickle, as sessions of boto3 do not."""
+
+    def get_credentials(self) -> None:
+        return None
+
+    def __reduce__(self) -> str:
+        raise TypeError("cannot pickle a lock")
+
+
+def test_credentials_that_do_not_pickle_are_named() -> None:
+    store = headrace.Store("s3://bucket/x", credentials=_Locked())
+    with pytest.raises(headrace.InvalidArgumentError, match=r"credentials is _Locked.*AwsKeys"):
+        pickle.dumps(store)
+    assert copy.copy(store).url == copy.deepcopy(store).url == store.url
+
+
+def test_a_shard_whose_end_no_epoch_reaches_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for shard, count in enumerate((100, 10)):
+        with tarfile.open(tmp_path / f"{shard}.tar", "w") as tar:
+            for i in range(count):
+                member = tarfile.TarInfo(f"{i:03d}.cls")
+                member.size = 1
+                tar.addfile(member, io.BytesIO(b"1"))
+    stream = ShardStream(tmp_path, epoch_samples=110, shuffle_window=5, rank=0, world_size=2)
+    for epoch in range(2):
+        stream.set_epoch(epoch)
+        assert len(list(stream)) == 55
+    assert caplog.text.count("0.tar has more samples than the 55") == 1
+    assert "1.tar" not in caplog.text
+    caplog.clear()
+    whole = ShardStream(tmp_path, epoch_samples=200, rank=0, world_size=2)
+    assert len(list(whole)) == 100
+    assert "come in no epoch" not in caplog.text
