@@ -192,7 +192,7 @@ def test_a_billion_samples_take_no_memory(tmp_path: Path) -> None:
 def test_the_log_says_what_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(headrace.Store(tmp_path), {"1.bin": corpus(25), "2.bin": corpus(4), "3.bin": corpus(21)})
     caplog.set_level(logging.INFO, "headrace")
-    TokenDataset(tmp_path, seq_len=10)
+    TokenDataset(tmp_path, seq_len=10, dtype="uint16")
     told = [(each.levelname, each.getMessage()) for each in caplog.records]
     assert [level for level, _ in told] == ["WARNING", "INFO"]
     assert "leaves out 1 of its 3 files, which are too short for a sample of 11" in told[0][1]

@@ -503,6 +503,7 @@ def test_a_state_is_small_and_plain(hundred: headrace.Store) -> None:
         "position",
         "seed",
         "shuffle",
+        "chosen",
         "count",
         "fingerprint",
     }

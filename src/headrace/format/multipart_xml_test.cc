@@ -132,9 +132,9 @@ TEST(MultipartXml, ACompletionSaysWhatTheServerKeeps) {
       parse_completed("<Error><Code>InternalError</Code><Message>again</Message></Error>");
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->error().code, "InternalError");
-  const Answer<CompletedUpload> unreadable =
-      parse_completed("<CompleteMultipartUploadResult><ChecksumSHA1>x</ChecksumSHA1>"
-                      "</CompleteMultipartUploadResult>");
+  const Answer<CompletedUpload> unreadable = parse_completed(
+      "<CompleteMultipartUploadResult><ChecksumSHA1>x</ChecksumSHA1>"
+      "</CompleteMultipartUploadResult>");
   ASSERT_TRUE(unreadable.has_value() && unreadable->has_value());
   EXPECT_EQ((*unreadable)->checksum, std::nullopt);
 }

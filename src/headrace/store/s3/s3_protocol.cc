@@ -342,8 +342,7 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
   // What is wrong with the bytes, or forbidden, is about no header.
   refusal.blames_headers =
       status == 501 ||
-      (status == 400 && code == Code::kInvalidArgument &&
-       said.code != "InvalidDigest" &&
+      (status == 400 && code == Code::kInvalidArgument && said.code != "InvalidDigest" &&
        !said.message.contains("match") &&  // of a sum or a size with what came
        (is_bare || said.message.contains("x-amz-") ||
         is_one_of(said.code,
