@@ -650,8 +650,8 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
   const std::string url = url_of(name);
   return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<CompleteMultipartAttempt>(
-        *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes,
-        std::move(sums), std::move(precondition), host_->conditions);
+        *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes, sums,
+        std::move(precondition), host_->conditions);
   });
 }
 

@@ -180,7 +180,7 @@ CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std
       upload_id_(std::move(upload_id)),
       parts_(std::move(parts)),
       size_bytes_(size_bytes),
-      sums_(std::move(sums)) {}
+      sums_(sums) {}
 
 void CompleteMultipartAttempt::build_change(HttpRequest& request,
                                             const Precondition& precondition) {
@@ -208,6 +208,7 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   }
   const auto& composite = std::get<CompositeChecksum>(*told);
   std::vector<Checksum> parts;
+  parts.reserve(parts_.size());
   for (const SentPart& part : parts_) parts.push_back(part.checksum);
   // Where the service has told nothing of a part, there is nothing to compare with.
   const bool all_told = std::ranges::all_of(

@@ -162,10 +162,9 @@ void MultipartUpload::complete(uint64_t size_bytes, std::optional<Crc32c> crc32c
     id = id_;
     sent = sent_;
   }
-  track<ObjectInfo>(
-      uploader_->complete_multipart(at_.name, std::move(id), std::move(sent), size_bytes,
-                                    std::move(sums), std::move(precondition)),
-      std::move(done));
+  track<ObjectInfo>(uploader_->complete_multipart(at_.name, std::move(id), std::move(sent),
+                                                  size_bytes, sums, std::move(precondition)),
+                    std::move(done));
 }
 
 void MultipartUpload::abort(std::string id, std::move_only_function<void(Result<bool>)> done) {
