@@ -24,6 +24,7 @@ from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset as mapsty
 from testing.faultserver.client import FaultServer
 from tests.compat.bucket import BUCKET, count, written
 from tests.compat.conftest import RunScript
+from tests.waiting import wait_until
 
 Objects = dict[str, bytes]
 
@@ -368,7 +369,7 @@ def test_an_iteration_that_is_broken_off_leaves_nothing_behind(
         break
     assert server.names(BUCKET) == sorted(objects)
     assert written(server) == []
-    assert headrace.metrics().in_flight == 0
+    wait_until(lambda: headrace.metrics().in_flight == 0)
 
 
 def test_connections_are_kept_and_used_again(server: FaultServer, objects: Objects) -> None:

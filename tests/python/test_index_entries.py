@@ -372,7 +372,7 @@ def test_a_filter_takes_a_prefix() -> None:
 
 def test_a_filter_says_what_it_takes() -> None:
     index = ObjectIndex.from_names(["a"])
-    known = "prefix=, suffix=, glob=, min_size_bytes= and max_size_bytes="
+    known = "prefix=, suffix=, glob=, min_size_bytes=, max_size_bytes= and leave_out="
     with pytest.raises(TypeError, match=rf"filter\(\) has no argument name=; it has {known}"):
         index.filter(name="a")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=rf"filter\(\) takes keywords only: {known}"):
