@@ -99,7 +99,11 @@ bool same_fields(std::span<const HeaderField> a, std::span<const HeaderField> b)
 }
 
 // `head`: what we made of the head `whole`, or null if we refused it.
-void compare_with_beast(std::string_view whole, const ResponseHead* head) {
+void compare_with_beast(std::string_view given, const ResponseHead* head) {
+  // Beast wants a blank behind the status also where no reason follows.
+  constexpr size_t kReasonAt = std::string_view("HTTP/1.1 200").size();
+  std::string whole(given);
+  if (given.size() > kReasonAt && given[kReasonAt] == '\r') whole.insert(kReasonAt, " ");
   std::vector<HeaderField> fields;
   BeastParser parser(whole, fields);
   boost::beast::error_code error;

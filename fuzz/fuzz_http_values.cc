@@ -22,9 +22,10 @@ namespace {
 void check_ranges(std::string_view text, fuzz::Choices& choices) {
   if (const Result<ContentRange> range = parse_content_range(text)) {
     check(range->range.begin <= range->range.end);
-    check(range->unsatisfied == (range->range.size_bytes() == 0));
+    const bool is_empty = range->range.size_bytes() == 0;
+    check(is_empty == (range->unsatisfied || range->total_bytes == 0));
     if (range->total_bytes) check(range->range.end <= *range->total_bytes);
-    if (!range->unsatisfied && range->range.end != std::numeric_limits<uint64_t>::max()) {
+    if (!is_empty && range->range.end != std::numeric_limits<uint64_t>::max()) {
       // A request's range becomes an answer's range by putting a total behind it.
       std::string again = format_range(range->range);
       again[5] = ' ';
