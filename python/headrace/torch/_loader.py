@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from headrace import _trace
@@ -117,22 +117,9 @@ class LoaderStats:
             >>> loader.stats.verdict.limit  # doctest: +SKIP
             'transform'
         """
-        return verdict_of(
-            Evidence(
-                duration_s=self.wait_s + self.trainer_s,
-                wait_s=self.wait_s,
-                bytes_wait_s=self.bytes_wait_s,
-                held_wait_s=self.held_wait_s,
-                transform_cpu_s=self.transform_cpu_s,
-                cpu_s=self.cpu_s,
-                cores=self.cores,
-                starved_s=self.starved_s,
-                requests=self.requests,
-                throttled=self.throttled,
-                first_byte_s=self.first_byte_s,
-                body_s=self.body_s,
-            )
-        )
+        known = {each.name for each in fields(Evidence)} - {"duration_s"}
+        seen: dict[str, Any] = {name: getattr(self, name) for name in known}
+        return verdict_of(Evidence(duration_s=self.wait_s + self.trainer_s, **seen))
 
     @property
     def wait_fraction(self) -> float:
