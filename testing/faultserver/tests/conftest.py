@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from testing.faultserver.client import FaultServer
+from testing.faultserver.tests.raw import RawClient
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +20,16 @@ def running_server() -> Iterator[FaultServer]:
 def server(running_server: FaultServer) -> FaultServer:
     running_server.reset()
     return running_server
+
+
+@pytest.fixture(scope="module")
+def running_s3_server() -> Iterator[FaultServer]:
+    with FaultServer(dialect="s3") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: FaultServer) -> Iterator[RawClient]:
+    """A connection to the server, whichever it is."""
+    with RawClient(server.host, server.port) as client:
+        yield client

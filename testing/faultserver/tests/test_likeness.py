@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from hashlib import md5
 from xml.etree import ElementTree
 
@@ -20,23 +19,11 @@ CRC64 = {"x-amz-checksum-crc64nvme": crc64nvme(DATA)}
 NEW = {"If-None-Match": "*"}
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FaultServer]:
-    with FaultServer(dialect="s3") as server:
-        yield server
-
-
 @pytest.fixture
-def server(running: FaultServer) -> FaultServer:
-    running.reset()
-    running.put("b", "o", DATA)
-    return running
-
-
-@pytest.fixture
-def client(server: FaultServer) -> Iterator[RawClient]:
-    with RawClient(server.host, server.port) as client:
-        yield client
+def server(running_s3_server: FaultServer) -> FaultServer:
+    running_s3_server.reset()
+    running_s3_server.put("b", "o", DATA)
+    return running_s3_server
 
 
 def what(answer: Answer) -> tuple[int, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,23 +15,11 @@ from testing.faultserver.tests.raw import RawClient
 DATA = bytes(range(256)) * 400  # 100 KiB
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FaultServer]:
-    with FaultServer(dialect="s3") as server:
-        yield server
-
-
 @pytest.fixture
-def server(running: FaultServer) -> FaultServer:
-    running.reset()
-    running.put("b", "o", DATA)
-    return running
-
-
-@pytest.fixture
-def client(server: FaultServer) -> Iterator[RawClient]:
-    with RawClient(server.host, server.port) as client:
-        yield client
+def server(running_s3_server: FaultServer) -> FaultServer:
+    running_s3_server.reset()
+    running_s3_server.put("b", "o", DATA)
+    return running_s3_server
 
 
 def code(body: bytes) -> str:
