@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -171,3 +172,83 @@ def test_minio_keeps_to_them(minio: MinioServer, minio_bucket: str) -> None:
         store.write("a", b"2", if_generation="absent")
     store.write("a", b"2", if_generation=info.generation)
     assert [each.name for each in store.list("headrace-uploads/")] == []
+
+
+RESET = {"reset": True}
+QUICK = headrace.RetryOptions(max_attempts=6, initial_backoff_s=0.001)
+
+
+def write_one(store: headrace.Store) -> bytes:
+    store.write("a", b"bytes")
+    return b"bytes"
+
+
+def write_parts(store: headrace.Store) -> bytes:
+    data = bytes(range(256)) * (2 * PART // 256)
+    with store.open_writer("a", part_bytes=PART) as writer:
+        writer.write(data)
+    return data
+
+
+def copy_one(store: headrace.Store) -> bytes:
+    store.copy("source", "a")
+    return b"copied"
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+@pytest.mark.parametrize("action", [{"status": 500}, {"status": 503}, RESET])
+@pytest.mark.parametrize(
+    ("kind", "write"),
+    [("upload", write_one), ("multipart_complete", write_parts), ("copy", copy_one)],
+)
+def test_a_write_without_a_condition_that_has_to_be_repeated_works_where_conditions_are_refused(
+    s3_server: FaultServer,
+    kind: str,
+    write: Callable[[headrace.Store], bytes],
+    action: dict[str, Any],
+    before: bytes | None,
+) -> None:
+    s3_server.bucket("bucket", conditional_writes="refused")
+    s3_server.put("bucket", "run/source", b"copied")
+    if before is not None:
+        s3_server.put("bucket", "run/a", before)
+    store = open_store(s3_server, retry=QUICK)
+    once = [{"match": {"kind": kind}, "count": 1, "action": action}]
+    s3_server.faults(once)
+    data = write(store)
+    assert s3_server.get("bucket", "run/a") == data
+    assert s3_server.uploads()["multipart"] == []
+    refused = [entry for entry in s3_server.log() if entry["status"] == 501]
+    assert 1 <= len(refused) <= 2  # what is optional is left out one by one
+    # What was learned is not asked again.
+    s3_server.faults(once)
+    assert s3_server.get("bucket", "run/a") == write(store)
+    assert len([entry for entry in s3_server.log() if entry["status"] == 501]) == len(refused)
+
+
+def test_what_one_bucket_refuses_says_nothing_about_another(s3_server: FaultServer) -> None:
+    s3_server.bucket("bucket", conditional_writes="refused")
+    s3_server.bucket("other")
+    store = open_store(s3_server)
+    store.write("a", b"1")
+    with pytest.raises(headrace.InvalidArgumentError, match="refuses If-None-Match"):
+        store.write("a", b"2", if_generation="absent")
+    other = headrace.Store("s3://other", endpoint=s3_server.url, credentials=S3_KEYS)
+    other.write("a", b"1", if_generation="absent")
+    with pytest.raises(headrace.PreconditionFailedError):
+        other.write("a", b"2", if_generation="absent")
+
+
+def test_the_condition_of_a_removal_that_is_refused_is_tried_once(s3_server: FaultServer) -> None:
+    s3_server.bucket("bucket")
+    condition = {"name": "if-match", "contains": ""}
+    s3_server.faults(
+        [{"match": {"kind": "delete", "header": condition}, "action": {"status": 501}}]
+    )
+    store = open_store(s3_server)
+    for name in ("a", "b", "c"):
+        store.write(name, name.encode())
+        store.rename(name, f"{name}2")
+    refused = [entry for entry in s3_server.log() if entry["status"] == 501]
+    assert [entry["kind"] for entry in refused] == ["delete"]
+    assert s3_server.names("bucket") == ["run/a2", "run/b2", "run/c2"]

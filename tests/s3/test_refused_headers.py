@@ -170,3 +170,16 @@ def test_a_header_that_was_taken_is_not_blamed_for_a_bad_request(s3_server: Faul
     with pytest.raises(headrace.InvalidArgumentError):
         store.write("a", b"b")
     assert len(refused(s3_server)) == 1
+
+
+def test_what_one_bucket_refuses_is_sent_to_another(s3_server: FaultServer) -> None:
+    first = open_store(s3_server)
+    s3_server.bucket("other")
+    s3_server.put("bucket", "a", b"1")
+    s3_server.put("other", "a", b"1")
+    s3_server.faults(refusing(MODE, path_contains="/bucket/"))
+    assert first.read("a").bytes() == b"1"
+    other = Store("s3://other", endpoint=s3_server.url, credentials=S3_KEYS)
+    assert other.read("a").bytes() == b"1"
+    [read] = [each for each in s3_server.log() if "/other/" in each["target"]]
+    assert MODE in {name.lower() for name in read["headers"]}

@@ -6,15 +6,30 @@
 #include "headrace/format/http_date.h"
 #include "headrace/format/percent.h"
 #include "headrace/format/xml.h"
+#include "headrace/format/xml_scanner.h"
 
 namespace headrace {
+
 Result<std::string> parse_upload_id(std::string_view xml) {
-  XmlDocument document;
-  std::string id;
-  // What counts is what is inside; not all servers call the root InitiateMultipartUploadResult.
-  if (document.parse(xml)) id = xml_word(document.root(), "UploadId");
-  if (id.empty()) return corrupt("the answer to the start of an upload has no UploadId");
-  return id;
+  // What counts is what is inside; not all servers call the root InitiateMultipartUploadResult. And
+  // an upload whose id was told is not left behind for a mistake that stands elsewhere.
+  constexpr std::string_view kEnd = "UploadId>";
+  const size_t end = xml.rfind(kEnd);
+  XmlScanner scanner(xml.substr(0, end == xml.npos ? 0 : end + kEnd.size()));
+  bool is_inside = scanner.enter();
+  while (is_inside && (is_inside = scanner.enter())) {
+    if (scanner.name() != "UploadId") {
+      scanner.leave();
+      continue;
+    }
+    XmlText text;
+    std::string scratch;
+    if (!scanner.leave_text(text)) break;
+    const std::string_view id = without_white_space(text.read(scratch));
+    if (id.empty()) break;
+    return std::string(id);
+  }
+  return corrupt("the answer to the start of an upload has no UploadId");
 }
 
 std::string completion_xml(std::span<const SentPart> parts) {

@@ -43,12 +43,23 @@ TEST(MultipartXml, WhatCountsIsInsideWhateverTheRootIsCalled) {
   }
 }
 
+TEST(MultipartXml, AnIdThatWasToldIsTakenWhateverIsWrongBehindIt) {
+  for (const char* rest :
+       {"", "</Init", "<Key>a & b</Key></Initiate>", "</Other>", "<\x01>", " text"}) {
+    EXPECT_EQ(*parse_upload_id(cat("<Initiate><Bucket>b</Bucket><UploadId>i</UploadId>", rest)),
+              "i")
+        << rest;
+  }
+}
+
 TEST(MultipartXml, WhatIsNoUploadIdIsRefused) {
   for (const char* xml :
        {"", "text", "{\"json\": 1}", "<html>", "<Error><Code>A</Code></Error>",
         "<InitiateMultipartUploadResult/>",
         "<InitiateMultipartUploadResult><UploadId></UploadId></InitiateMultipartUploadResult>",
-        "<InitiateMultipartUploadResult><UploadId>a"}) {
+        "<InitiateMultipartUploadResult><UploadId>a", "<r><UploadId>a</Upload",
+        "<r><UploadId>a</r>", "<r><Inner><UploadId>a</UploadId></Inner></r>",
+        "<r><UploadId><b/>a</UploadId></r>"}) {
     EXPECT_EQ(parse_upload_id(xml).error().code(), Code::kCorrupt) << xml;
   }
 }

@@ -5,7 +5,6 @@
 #include "headrace/format/xml_scanner.h"
 
 namespace headrace {
-namespace {}  // namespace
 
 bool XmlDocument::parse(std::string_view xml) {
   const size_t last = xml.find_last_not_of(kXmlWhiteSpace);
@@ -45,10 +44,7 @@ std::string xml_text(const pugi::xml_node& parent, std::string_view name) {
 }
 
 std::string xml_word(const pugi::xml_node& parent, std::string_view name) {
-  const std::string text = xml_text(parent, name);
-  const size_t begin = text.find_first_not_of(kXmlWhiteSpace);
-  if (begin == text.npos) return "";
-  return text.substr(begin, text.find_last_not_of(kXmlWhiteSpace) - begin + 1);
+  return std::string(without_white_space(xml_text(parent, name)));
 }
 
 Result<std::optional<StoredChecksum>> xml_checksum(const pugi::xml_node& parent) {

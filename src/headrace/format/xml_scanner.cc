@@ -169,6 +169,16 @@ bool XmlScanner::leave_text(XmlText& text) {
   text = {};
   size_t pieces = 0, sections = 0;
   bool has_elements = false;
+  std::string scratch;
+  const auto add = [&] {
+    if (pieces++ == 0) {
+      text = text_;
+      return;
+    }
+    if (pieces == 2) joined_.emplace_back(text.read(scratch));
+    joined_.back().append(text_.read(scratch));
+    text = {.raw = joined_.back()};
+  };
   while (true) {
     switch (next()) {
       case Token::kBegin:
@@ -178,16 +188,14 @@ bool XmlScanner::leave_text(XmlText& text) {
       case Token::kText: {
         const bool is_last = at_[1] == '/';
         if (is_white_space(text_.raw) && (!is_last || sections > 0)) break;
-        text = text_;
-        ++pieces;
+        add();
         break;
       }
       case Token::kCdata:
-        text = text_;
-        ++pieces;
+        add();
         ++sections;
         break;
-      case Token::kEnd: return pieces <= 1 && !has_elements;
+      case Token::kEnd: return !has_elements;
       case Token::kNothing: text = {}; return true;
     }
   }

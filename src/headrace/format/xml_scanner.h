@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,13 @@
 namespace headrace {
 
 constexpr std::string_view kXmlWhiteSpace = " \t\r\n";
+
+// Without what there is of it at both ends.
+constexpr std::string_view without_white_space(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kXmlWhiteSpace);
+  if (begin == text.npos) return "";
+  return text.substr(begin, text.find_last_not_of(kXmlWhiteSpace) - begin + 1);
+}
 
 // True if every '&' of a document, outside of comments and CDATA, begins a reference to a
 // character: "&amp;" and its kind, or a number.
@@ -58,8 +66,9 @@ class XmlScanner {
   std::string_view name() const { return name_; }
   // Skips what is left of the current element, and leaves it.
   void leave();
-  // The same of an element that has one piece of text inside (or none: ""). False if there is
-  // something else, other than comments, and white space around CDATA.
+  // The same of an element that has nothing but text inside, in pieces where there are comments or
+  // CDATA; white space around CDATA is none. False if there are elements. The text lasts as long as
+  // the scanner.
   bool leave_text(XmlText& text);
   // Goes to the end of the document: true if it is one, with one root.
   bool is_whole();
@@ -111,7 +120,8 @@ class XmlScanner {
   const char *at_, *end_;
   std::vector<std::string_view> open_;  // the elements that were entered and not left
   std::string_view name_;
-  XmlText text_;  // of the last token
+  XmlText text_;                    // of the last token
+  std::deque<std::string> joined_;  // texts that came in pieces
   Marks marks_;
   bool is_empty_ = false;  // the current element is "<a/>"
   bool has_root_ = false, is_good_ = true;

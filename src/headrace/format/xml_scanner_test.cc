@@ -145,10 +145,24 @@ TEST(XmlScanner, ATextIsWhatIsMeantByIt) {
   EXPECT_EQ(text_of("<a><!-- b -->c<?d?></a>"), "c");
 }
 
-TEST(XmlScanner, ATextInPiecesAndATextBesideElementsAreRefused) {
-  for (const char* document :
-       {"<a>b<!-- -->c</a>", "<a>b<![CDATA[c]]></a>", "<a><![CDATA[b]]><![CDATA[c]]></a>",
-        "<a><![CDATA[b]]>c</a>", "<a>b<c/></a>", "<a><c>b</c></a>", "<a><c/></a>"}) {
+TEST(XmlScanner, TextsInPiecesAreJoined) {
+  EXPECT_EQ(text_of("<a>b<!-- -->c</a>"), "bc");
+  EXPECT_EQ(text_of("<a>b<![CDATA[&amp;]]></a>"), "b&amp;");
+  EXPECT_EQ(text_of("<a><![CDATA[b]]]]><![CDATA[>c]]></a>"), "b]]>c");
+  EXPECT_EQ(text_of("<a><![CDATA[b]]>&lt;&#13;<?c?>d\r\n</a>"), "b<\rd\n");
+  // The first is still there when the second one is read.
+  XmlScanner xml("<a><b>1<!-- -->2</b><b>3<!-- -->4<!-- -->5</b></a>");
+  XmlText first, second;
+  ASSERT_TRUE(xml.enter() && xml.enter() && xml.leave_text(first));
+  ASSERT_TRUE(xml.enter() && xml.leave_text(second));
+  EXPECT_TRUE(xml.is_whole());
+  std::string scratch;
+  EXPECT_EQ(first.read(scratch), "12");
+  EXPECT_EQ(second.read(scratch), "345");
+}
+
+TEST(XmlScanner, ATextBesideElementsIsRefused) {
+  for (const char* document : {"<a>b<c/></a>", "<a><c>b</c></a>", "<a><c/></a>"}) {
     EXPECT_EQ(text_of(document), "(refused)") << document;
   }
 }

@@ -22,6 +22,7 @@ struct HttpRequest {
   std::string_view method = "GET";  // a literal
   std::string target;               // path and query, percent-encoded
   std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
+  uint8_t optional = 0;      // those that it would do without, as bits that the builder names
   std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
   std::string body_text;                         // what own_body() was given
   bool has_body = false;                         // send a Content-Length even for an empty body
@@ -37,6 +38,7 @@ struct HttpRequest {
     method = "GET";
     target.clear();
     header_lines.clear();
+    optional = 0;
     body.clear();
     has_body = waits_for_continue = on_new_connection = false;
     body_begun = nullptr;

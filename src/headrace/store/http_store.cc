@@ -45,7 +45,7 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
       pace_(std::move(pace)),
       protocol_(std::move(protocol)),
       bucket_(std::move(bucket)),
-      sums_(host_->sums.of((bucket_ ? *bucket_->protocol_ : *protocol_).url_of(""))),
+      learned_(host_->buckets.of((bucket_ ? *bucket_->protocol_ : *protocol_).url_of(""))),
       temporaries_(options.temporary_prefix),
       rules_{.range_threshold_bytes = options.range_threshold_bytes,
              .range_bytes = options.range_bytes,
@@ -70,6 +70,7 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
                        return (*host)->lanes[i].get();
                      },
                      .pace = pace_,
+                     .learned = learned_,
                      .fetch_map = [this] { fetch_map(); },
                      .hedge = options.hedge,
                      .gate = engine_->gate}));
@@ -579,8 +580,8 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
-    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes, host_->conditions,
-                                          write_sums());
+    return std::make_shared<WriteAttempt>(*protocol_, std::move(request), bytes,
+                                          learned_->conditions, write_sums());
   });
 }
 
@@ -589,32 +590,32 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write_part(WriteRequest request,
   const std::string url = url_of(request.name);
   return start<ObjectInfo>(url, !request.name.empty(), [&] {
     return std::make_shared<WriteAttempt>(*protocol_, std::move(request), std::move(part),
-                                          host_->conditions, write_sums());
+                                          learned_->conditions, write_sums());
   });
 }
 
 std::shared_ptr<SumLadder> HttpStore::sums_from(SumsRecord& record) {
   const UploadSums first = protocol_->first_sums();
   if (first.known) return std::make_shared<SumLadder>(first);
-  return std::make_shared<SumLadder>(
-      record.at(std::chrono::steady_clock::now()).value_or(first),
-      [&record, sums = sums_, host = host_, url = bucket()->url_of("")](const UploadSums& learned) {
-        if (record.learn(learned, std::chrono::steady_clock::now())) {
-          host->log.weaker_sums(url, learned.level);
-        }
-      });
+  return std::make_shared<SumLadder>(record.at(std::chrono::steady_clock::now()).value_or(first),
+                                     [&record, alive = learned_, host = host_,
+                                      url = bucket()->url_of("")](const UploadSums& sums) {
+                                       if (record.learn(sums, std::chrono::steady_clock::now())) {
+                                         host->log.weaker_sums(url, sums.level);
+                                       }
+                                     });
 }
 
 std::optional<SumLevel> HttpStore::written_sums(bool in_parts) const {
   const UploadSums first = protocol_->first_sums();
   if (first.known) return first.level;
-  const SumsRecord& record = in_parts ? sums_->parts : sums_->wholes;
+  const SumsRecord& record = in_parts ? learned_->part_sums : learned_->write_sums;
   const std::optional<UploadSums> sums = record.at(std::chrono::steady_clock::now());
   return sums ? std::optional(sums->level) : std::nullopt;
 }
 
-std::shared_ptr<SumLadder> HttpStore::part_sums() { return sums_from(sums_->parts); }
-std::shared_ptr<SumLadder> HttpStore::write_sums() { return sums_from(sums_->wholes); }
+std::shared_ptr<SumLadder> HttpStore::part_sums() { return sums_from(learned_->part_sums); }
+std::shared_ptr<SumLadder> HttpStore::write_sums() { return sums_from(learned_->write_sums); }
 
 std::shared_ptr<Pending<std::string>> HttpStore::start_multipart(
     WriteRequest request, std::shared_ptr<SumLadder> sums, std::optional<ObjectMetadata> copied) {
@@ -651,7 +652,7 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::complete_multipart(
   return start<ObjectInfo>(url, !name.empty(), [&] {
     return std::make_shared<CompleteMultipartAttempt>(
         *protocol_, std::move(name), std::move(upload_id), std::move(parts), size_bytes, sums,
-        std::move(precondition), host_->conditions);
+        std::move(precondition), learned_->conditions);
   });
 }
 
@@ -732,13 +733,14 @@ std::string HttpStore::name_beside(const std::string& stem, std::string_view nam
 }
 
 void HttpStore::note_multipart(bool there) {
-  host_->has_multipart.store(there ? 1 : -1, std::memory_order_relaxed);
+  learned_->multipart.note(there ? Learned::Treatment::kTaken : Learned::Treatment::kRefused,
+                           std::chrono::steady_clock::now());
 }
 
 Error HttpStore::learn_from_refusal(Error error) {
   const MultipartUploads& uploads = *protocol_->multipart();
   if (uploads.has_equal_parts() || !uploads.wants_equal_parts(error)) return error;
-  host_->equal_parts.store(true, std::memory_order_relaxed);
+  learned_->unequal_parts.note(Learned::Treatment::kRefused, std::chrono::steady_clock::now());
   return Error(error.code(), cat(error.message(),
                                  "; from now on this process sends it parts of "
                                  "one size, as the option equal_parts does: "
@@ -797,9 +799,13 @@ std::shared_ptr<Upload> HttpStore::make_upload(UploadMethod method, WriteRequest
     case UploadMethod::kMultipart:
       if (protocol_->multipart() == nullptr) break;
       if (protocol_->appends() != nullptr) {
-        const int there = host_->has_multipart.load(std::memory_order_relaxed);
-        if (there < 0) return std::make_shared<AppendUpload>(shared_from_this(), std::move(target));
-        if (there == 0) return std::make_shared<ProbedUpload>(shared_from_this(), target);
+        const Learned::Treatment known = learned_->multipart.at(std::chrono::steady_clock::now());
+        if (known == Learned::Treatment::kRefused) {
+          return std::make_shared<AppendUpload>(shared_from_this(), std::move(target));
+        }
+        if (known == Learned::Treatment::kUnknown) {
+          return std::make_shared<ProbedUpload>(shared_from_this(), target);
+        }
       }
       if (protocol_->multipart()->is_conditional()) {
         return std::make_shared<DirectMultipartUpload>(shared_from_this(), std::move(target));
@@ -846,7 +852,8 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
 std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {
   const std::string url = url_of(name);
   return start<bool>(url, !name.empty(), [&] {
-    return std::make_shared<RemoveAttempt>(*protocol_, std::move(name), std::move(precondition));
+    return std::make_shared<RemoveAttempt>(*protocol_, std::move(name), std::move(precondition),
+                                           learned_->removal_conditions);
   });
 }
 

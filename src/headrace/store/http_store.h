@@ -121,7 +121,8 @@ class HttpStore final : public ObjectStore,
   // Whether all parts but the last must have one size, as far as it is known.
   bool has_equal_parts() const {
     return protocol_->multipart()->has_equal_parts().value_or(
-        host_->equal_parts.load(std::memory_order_relaxed));
+        learned_->unequal_parts.at(std::chrono::steady_clock::now()) ==
+        Learned::Treatment::kRefused);
   }
   // The same error, or one that says what the next upload will do about it.
   Error learn_from_refusal(Error error);
@@ -224,7 +225,7 @@ class HttpStore final : public ObjectStore,
   const std::shared_ptr<Pace> pace_;  // of the root
   const std::unique_ptr<const Protocol> protocol_;
   const std::shared_ptr<HttpStore> bucket_;  // null: this one
-  const std::shared_ptr<BucketSums> sums_;   // what is known of the bucket
+  const std::shared_ptr<LearnedOfBucket> learned_;
   const TemporaryNames temporaries_;
   const ReadRules rules_;
   const JoinRules join_rules_;

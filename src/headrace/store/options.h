@@ -217,8 +217,13 @@ struct ListRequest {
 struct Precondition {
   // nullopt: none. "": nothing may be there (create only). Else: exactly this generation.
   std::optional<std::string> generation = {};
-  // It is not the caller's: where the service refuses conditions, the object is looked at instead.
-  bool may_be_looked_at = false;
+  // What is done where the service refuses conditions. One that the caller set never falls away.
+  enum class IfRefused : uint8_t {
+    kFail,
+    kLookFirst,  // a look at the object takes its place
+    kLeaveOut,
+  };
+  IfRefused if_refused = IfRefused::kFail;
 };
 
 // The type of an object for which the caller names none ("").

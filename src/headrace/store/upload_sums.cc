@@ -99,7 +99,8 @@ bool may_be_about_sums(const Error& refusal) {
 
 std::optional<UploadSums> SumsRecord::at(TimePoint now) const {
   const Lock lock(mutex_);
-  const bool lasts = sums_ && (sums_->level == SumLevel::kCrc32c || now - since_ < kForgottenAfter);
+  const bool lasts =
+      sums_ && (sums_->level == SumLevel::kCrc32c || now - since_ < Learned::kForgottenAfter);
   return lasts ? sums_ : std::nullopt;
 }
 
@@ -107,7 +108,7 @@ bool SumsRecord::learn(const UploadSums& sums, TimePoint now) {
   const Lock lock(mutex_);
   const bool is_new = !sums_ || sums_->level != sums.level;
   // An upload that lasts longer than that must not keep from trying again.
-  if (is_new || now - since_ >= kForgottenAfter) since_ = now;
+  if (is_new || now - since_ >= Learned::kForgottenAfter) since_ = now;
   sums_ = sums;
   return is_new;
 }

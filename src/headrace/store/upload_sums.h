@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +18,7 @@
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
+#include "headrace/store/learned.h"
 #include "headrace/store/options.h"
 
 namespace headrace {
@@ -93,8 +93,7 @@ bool may_be_about_sums(const Error& refusal);
 // Thread: any.
 class SumsRecord {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-  static constexpr std::chrono::minutes kForgottenAfter{10};
+  using TimePoint = Learned::TimePoint;
 
   // None: it is not known.
   std::optional<UploadSums> at(TimePoint now) const;
@@ -105,27 +104,6 @@ class SumsRecord {
   mutable Mutex mutex_;
   std::optional<UploadSums> sums_ HEADRACE_GUARDED_BY(mutex_);
   TimePoint since_ HEADRACE_GUARDED_BY(mutex_){};
-};
-
-struct BucketSums {
-  SumsRecord parts;   // of uploads in parts
-  SumsRecord wholes;  // of writes by one request
-};
-
-// The buckets of one host.
-// Thread: any.
-class SumsOfBuckets {
- public:
-  std::shared_ptr<BucketSums> of(const std::string& bucket_url) {
-    const Lock lock(mutex_);
-    std::shared_ptr<BucketSums>& found = buckets_[bucket_url];
-    if (found == nullptr) found = std::make_shared<BucketSums>();
-    return found;
-  }
-
- private:
-  Mutex mutex_;
-  std::map<std::string, std::shared_ptr<BucketSums>> buckets_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 // The sums of one upload, on their way down until an answer settles them: what is shared by its

@@ -83,7 +83,7 @@ TEST(UploadSums, ARefusalThatIsAboutTheBytesOrThePersonTeachesNothing) {
 
 TEST(SumsRecord, ForgetsAfterAWhileWhatIsLessThanTheBest) {
   const SumsRecord::TimePoint now;
-  const auto later = now + SumsRecord::kForgottenAfter;
+  const auto later = now + Learned::kForgottenAfter;
   SumsRecord record;
   EXPECT_EQ(record.at(now), std::nullopt);
   EXPECT_TRUE(record.learn({.level = SumLevel::kMd5, .known = true}, now));
@@ -92,15 +92,7 @@ TEST(SumsRecord, ForgetsAfterAWhileWhatIsLessThanTheBest) {
   EXPECT_NE(record.at(later - std::chrono::seconds(1)), std::nullopt);
   EXPECT_EQ(record.at(later), std::nullopt);
   EXPECT_TRUE(record.learn({.known = true}, later));
-  EXPECT_NE(record.at(later + SumsRecord::kForgottenAfter), std::nullopt);
-}
-
-TEST(SumsOfBuckets, KeepWhatIsKnownOfEachBucketApart) {
-  SumsOfBuckets buckets;
-  buckets.of("s3://a/")->parts.learn({.level = SumLevel::kMd5, .known = true}, {});
-  EXPECT_NE(buckets.of("s3://a/")->parts.at({}), std::nullopt);
-  EXPECT_EQ(buckets.of("s3://b/")->parts.at({}), std::nullopt);
-  EXPECT_EQ(buckets.of("s3://a/")->wholes.at({}), std::nullopt);
+  EXPECT_NE(record.at(later + Learned::kForgottenAfter), std::nullopt);
 }
 
 TEST(SumLevel, HasANameThatIsFoundAgain) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "headrace/base/mutex.h"
+#include "headrace/store/learned.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/read_batch.h"
@@ -24,11 +25,8 @@ namespace headrace {
 class BatchGetRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  enum class Presence : uint8_t { kUnknown, kThere, kAbsent };
 
-  // The first request tells.
-  Presence presence() const { return presence_.load(std::memory_order_relaxed); }
-  void set_presence(Presence presence) { presence_.store(presence, std::memory_order_relaxed); }
+  Learned taken;  // the first request tells
 
   // Whether what is asked for by range comes as a range.
   bool takes_ranges() const { return takes_ranges_.load(std::memory_order_relaxed); }
@@ -63,7 +61,6 @@ class BatchGetRecord {
   }
 
  private:
-  std::atomic<Presence> presence_ = Presence::kUnknown;
   std::atomic<bool> takes_ranges_ = true;
   std::atomic<uint32_t> failures_ = 0;  // in a row
   std::atomic<TimePoint> paused_until_ = TimePoint::min();

@@ -43,7 +43,7 @@ void BatchGetAttempt::find_twins() {
 }
 
 Result<void> BatchGetAttempt::begin_body(const ResponseHead&) {
-  get_->record->set_presence(BatchGetRecord::Presence::kThere);
+  get_->record->taken.note(Learned::Treatment::kTaken, std::chrono::steady_clock::now());
   tar_.emplace();
   next_ = member_count_ = 0;
   current_.reset();

@@ -134,7 +134,7 @@ TEST_F(BatchGetAttemptTest, PutsMembersOfAllSizesIntoTheirPlacesHoweverTheyArriv
         << piece;
     EXPECT_FALSE(error_);
   }
-  EXPECT_EQ(record_.presence(), BatchGetRecord::Presence::kThere);
+  EXPECT_EQ(record_.taken.at(std::chrono::steady_clock::now()), Learned::Treatment::kTaken);
 }
 
 TEST_F(BatchGetAttemptTest, MembersOfShardsComeByBothNames) {
@@ -273,7 +273,7 @@ TEST_F(BatchGetAttemptTest, ARefusalIsItsError) {
   ASSERT_TRUE(error_);
   EXPECT_EQ(error_->http_status(), 400);
   EXPECT_TRUE(batch_get_protocol().batch_gets()->is_absent(*error_));
-  EXPECT_EQ(record_.presence(), BatchGetRecord::Presence::kUnknown);
+  EXPECT_EQ(record_.taken.at(std::chrono::steady_clock::now()), Learned::Treatment::kUnknown);
 }
 
 }  // namespace

@@ -39,13 +39,13 @@ BatchGetFetcher::BatchGetFetcher(Service service, Resources resources, const Sto
 
 bool BatchGetFetcher::is_ready() const {
   return is_allowed_.load(std::memory_order_relaxed) &&
-         service_.record->presence() != BatchGetRecord::Presence::kAbsent &&
+         service_.record->taken.at(steady_clock::now()) != Learned::Treatment::kRefused &&
          !service_.record->is_paused(steady_clock::now());
 }
 
 Fetcher::Limits BatchGetFetcher::limits() const {
   // Until the first answer tells whether there are such requests, the others wait for it.
-  const bool known = service_.record->presence() == BatchGetRecord::Presence::kThere;
+  const bool known = service_.record->taken.at(steady_clock::now()) == Learned::Treatment::kTaken;
   return {.max_size_bytes = max_size_bytes_,
           .max_objects = options_.max_objects,
           .max_in_flight = known ? options_.max_in_flight : 1};
@@ -186,7 +186,7 @@ void BatchGetFetcher::judge(const GroupedReads& reads, const Result<bool>& resul
   const Error& error = result.error();
   if (error.code() == Code::kCancelled) return;
   if (service_.gets->is_absent(error)) {
-    record.set_presence(BatchGetRecord::Presence::kAbsent);
+    record.taken.note(Learned::Treatment::kRefused, steady_clock::now());
     if (options_.mode == GetBatchMode::kAlways) {
       warn_once(cat("objects of ", reads.url_of(""), " are read one by one: the service has no ",
                     "requests for many objects: ", error.to_string()));

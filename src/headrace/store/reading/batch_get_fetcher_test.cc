@@ -213,7 +213,7 @@ TEST_F(BatchGetFetcherTest, TheFirstRequestFindsOutThatThereAreNone) {
   expect_all(*begin(all()));
   EXPECT_THAT(sent_, SizeIs(1));
   EXPECT_THAT(store_->names, SizeIs(40));
-  EXPECT_EQ(record_.presence(), BatchGetRecord::Presence::kAbsent);
+  EXPECT_EQ(record_.taken.at(std::chrono::steady_clock::now()), Learned::Treatment::kRefused);
   EXPECT_THAT(warnings_->take(), IsEmpty());
 }
 
@@ -341,7 +341,7 @@ TEST_F(BatchGetFetcherTest, StopEndsAll) {
 }
 
 TEST_F(BatchGetFetcherTest, GroupsWaitForMemoryUnlessSomebodyWaitsForThem) {
-  record_.set_presence(BatchGetRecord::Presence::kThere);
+  record_.taken.note(Learned::Treatment::kTaken, std::chrono::steady_clock::now());
   answers_at_once_ = false;
   std::optional<Block> held = pool_->allocate(pool_->budget_bytes() - 10'000);
   const std::shared_ptr<ReadBatch> batch = begin(all());
@@ -361,7 +361,7 @@ TEST_F(BatchGetFetcherTest, GroupsWaitForMemoryUnlessSomebodyWaitsForThem) {
 }
 
 TEST_F(BatchGetFetcherTest, GroupsAreBoundedBySizeAndNumber) {
-  record_.set_presence(BatchGetRecord::Presence::kThere);
+  record_.taken.note(Learned::Treatment::kTaken, std::chrono::steady_clock::now());
   options_.get_batch.max_size_bytes = 5'000;
   options_.get_batch.max_objects = 6;
   expect_all(*begin(all()));
@@ -389,7 +389,7 @@ TEST_F(BatchGetFetcherTest, MeasurementsChooseBetweenTheWays) {
 
 TEST_F(BatchGetFetcherTest, DuringATrialOtherBatchesWaitAndMayBeCancelled) {
   options_.get_batch.mode = GetBatchMode::kAuto;
-  record_.set_presence(BatchGetRecord::Presence::kThere);
+  record_.taken.note(Learned::Treatment::kTaken, std::chrono::steady_clock::now());
   answers_at_once_ = false;
   const std::vector<std::shared_ptr<ReadBatch>> batches = begin_many(8);
   // Four batches of 100 objects make a trial; no more begin.
@@ -410,7 +410,7 @@ TEST_F(BatchGetFetcherTest, DuringATrialOtherBatchesWaitAndMayBeCancelled) {
 
 TEST_F(BatchGetFetcherTest, StopEndsBatchesThatWaitForATrial) {
   options_.get_batch.mode = GetBatchMode::kAuto;
-  record_.set_presence(BatchGetRecord::Presence::kThere);
+  record_.taken.note(Learned::Treatment::kTaken, std::chrono::steady_clock::now());
   answers_at_once_ = false;
   const std::vector<std::shared_ptr<ReadBatch>> batches = begin_many(6);
   reads().stop();

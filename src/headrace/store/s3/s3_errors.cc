@@ -32,7 +32,22 @@ Code s3_code_of(int status, std::string_view code) {
 }
 
 Error s3_late_error(const XmlError& error) {
-  return Error(s3_code_of(500, error.code), cat(error.code, ": ", error.message));
+  const std::string_view code = error.code;
+  // The status that such an error comes with where it is noticed in time.
+  int status = 500;
+  if (is_one_of(code, {"AccessDenied", "AccountProblem", "AllAccessDisabled", "InvalidAccessKeyId",
+                       "InvalidObjectState", "SignatureDoesNotMatch"})) {
+    status = 403;
+  } else if (code.starts_with("NoSuch")) {
+    status = 404;
+  } else if (code == "PreconditionFailed") {
+    status = 412;
+  } else if (is_one_of(code, {"NotImplemented", "MethodNotAllowed"}) ||
+             code.starts_with("EntityToo") || code.starts_with("Invalid") ||
+             code.starts_with("Malformed")) {
+    status = 400;
+  }
+  return Error(s3_code_of(status, code), cat(code, ": ", error.message));
 }
 
 }  // namespace headrace

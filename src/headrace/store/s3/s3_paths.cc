@@ -78,12 +78,21 @@ void S3Paths::append_parameter(std::string& target, std::string_view name, std::
 
 void S3Paths::add_precondition(HttpRequest& request, const Precondition& precondition) {
   if (!precondition.generation) return;
-  if (precondition.generation->empty()) {
+  const bool creates = precondition.generation->empty();
+  if (creates) {
     request.add_header("If-None-Match", "*");
   } else {
     if (!request.check_text("the expected generation", *precondition.generation)) return;
     request.add_header("If-Match", quoted_etag(*precondition.generation));
   }
+  if (precondition.if_refused == Precondition::IfRefused::kLeaveOut) {
+    request.optional |= creates ? S3Headers::kCreate : S3Headers::kReplace;
+  }
+}
+
+void S3Paths::add_checksum_mode(HttpRequest& request) {
+  request.header_lines.append("x-amz-checksum-mode: ENABLED\r\n");
+  request.optional |= S3Headers::kChecksumMode;
 }
 
 void S3Paths::add_sums(HttpRequest& request, const SentSums& sums) {

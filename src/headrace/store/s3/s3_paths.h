@@ -7,9 +7,18 @@
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
+#include "headrace/store/transfer/optional_headers.h"
 #include "headrace/store/upload_sums.h"
 
 namespace headrace {
+
+// Headers that a request would do without: the groups of S3Protocol::optional_headers().
+struct S3Headers {
+  static constexpr HeaderGroups kObjectSize = header_group(0);
+  static constexpr HeaderGroups kChecksumMode = header_group(1);
+  static constexpr HeaderGroups kCreate = header_group(2);  // conditions that we add
+  static constexpr HeaderGroups kReplace = header_group(3);
+};
 
 // Thread: any (immutable). Borrows the root.
 class S3Paths {
@@ -42,6 +51,8 @@ class S3Paths {
   void add_write_precondition(HttpRequest& request, const Precondition& precondition) const {
     if (!looks_before_writes_) add_precondition(request, precondition);
   }
+  // Asks for the sums that are stored with the object.
+  static void add_checksum_mode(HttpRequest& request);
   // Of the bytes that are sent, or of the object that is made of what was.
   static void add_sums(HttpRequest& request, const SentSums& sums);
   // The type, encoding and encryption of a new object.

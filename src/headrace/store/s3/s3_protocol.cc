@@ -18,8 +18,6 @@
 namespace headrace {
 namespace {
 
-// Reports the sums that are stored with the object.
-constexpr std::string_view kWithChecksums = "x-amz-checksum-mode: ENABLED\r\n";
 // A request that was signed so long before or after the service's time is refused.
 constexpr std::chrono::minutes kMaxSkew{15};
 
@@ -172,7 +170,7 @@ void S3Protocol::build_read(HttpRequest& request, std::string_view name,
     append_range(request.header_lines, *range);
     request.header_lines.append("\r\n");
   }
-  request.header_lines.append(kWithChecksums);
+  S3Paths::add_checksum_mode(request);
   paths_.add_customer_key(request);
 }
 
@@ -220,7 +218,7 @@ Result<ColumnPage> S3Protocol::parse_list(const Response& response, const ListRe
 
 void S3Protocol::build_stat(HttpRequest& request, std::string_view name) const {
   paths_.begin(request, "HEAD", name);
-  request.header_lines.append(kWithChecksums);
+  S3Paths::add_checksum_mode(request);
   paths_.add_customer_key(request);
 }
 
@@ -311,7 +309,14 @@ std::span<const OptionalHeaders> S3Protocol::optional_headers() const {
       OptionalHeaders{"x-amz-checksum-mode",
                       "what is read is compared only by size, and by ETag "
                       "where verify= says so"},
+      OptionalHeaders{"if-none-match",
+                      "a write whose answer was lost, and that is sent again, may replace what "
+                      "another writer has put there meanwhile"},
+      OptionalHeaders{"if-match",
+                      "a write whose answer was lost, and that is sent again, may replace what "
+                      "another writer has put there meanwhile"},
   };
+  static_assert(S3Headers::kReplace == header_group(kGroups.size() - 1));
   return kGroups;
 }
 

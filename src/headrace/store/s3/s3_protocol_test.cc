@@ -1,5 +1,4 @@
 #include "headrace/store/s3/s3_protocol.h"
-#include "headrace/store/listing/name_before.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +10,8 @@
 #include <string>
 
 #include "headrace/format/percent.h"
+#include "headrace/store/listing/name_before.h"
+#include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {
 namespace {
@@ -329,6 +330,26 @@ TEST(S3Names, TheNameBeforeIsBelowEveryNameFromThereOn) {
     const std::string before = name_before(name);
     EXPECT_LT(before, name);
     EXPECT_TRUE(percent_decode(percent_encode(before)));
+  }
+}
+
+TEST(S3LateError, MeansWhatItMeansWithItsStatus) {
+  struct Mapping {
+    const char* code;
+    Code meaning;
+  };
+  for (const Mapping& each :
+       {Mapping{"InternalError", Code::kUnavailable}, Mapping{"SomethingNew", Code::kUnavailable},
+        Mapping{"", Code::kUnavailable}, Mapping{"SlowDown", Code::kThrottled},
+        Mapping{"RequestTimeout", Code::kTimedOut}, Mapping{"BadDigest", Code::kCorrupt},
+        Mapping{"AccessDenied", Code::kPermissionDenied}, Mapping{"NoSuchUpload", Code::kNotFound},
+        Mapping{"NoSuchKey", Code::kNotFound}, Mapping{"ExpiredToken", Code::kPermissionDenied},
+        Mapping{"PreconditionFailed", Code::kPreconditionFailed},
+        Mapping{"NotImplemented", Code::kInvalidArgument},
+        Mapping{"InvalidPart", Code::kInvalidArgument},
+        Mapping{"EntityTooSmall", Code::kInvalidArgument},
+        Mapping{"MalformedXML", Code::kInvalidArgument}}) {
+    EXPECT_EQ(s3_late_error({.code = each.code, .message = "m"}).code(), each.meaning) << each.code;
   }
 }
 

@@ -82,10 +82,18 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
     request.header_lines.append("x-amz-checksum-type: FULL_OBJECT\r\n");
   }
   request.add_header("x-amz-mp-object-size", std::to_string(completion.size_bytes));
+  request.optional |= S3Headers::kObjectSize;
   paths_.add_write_precondition(request, completion.precondition);
   paths_.add_customer_key(request);
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
+}
+
+Result<CompletedUpload> S3MultipartUploads::parse_completed(const Response& response) const {
+  Answer<CompletedUpload> completed = headrace::parse_completed(response.body);
+  if (!completed) return std::unexpected(std::move(completed.error()));
+  if (!*completed) return std::unexpected(s3_late_error((*completed).error()));
+  return std::move(**completed);
 }
 
 void S3MultipartUploads::build_abort(HttpRequest& request, std::string_view name,

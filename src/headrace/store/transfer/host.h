@@ -23,12 +23,10 @@
 #include "headrace/store/transfer/body_rates.h"
 #include "headrace/store/transfer/hedge_rules.h"
 #include "headrace/store/transfer/host_log.h"
+#include "headrace/store/transfer/learned_of_bucket.h"
 #include "headrace/store/transfer/map_keeper.h"
-#include "headrace/store/transfer/optional_headers.h"
 #include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/retry.h"
-#include "headrace/store/transfer/write_conditions.h"
-#include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
@@ -70,12 +68,7 @@ struct Host {
   RetryBudget retry_budget;
   ReadOrder reads;
   HostLog log;
-  WriteConditions conditions;          // how the service treats them
-  LearnedHeaders headers;              // which of the optional ones it refuses
-  std::atomic<int> has_multipart = 0;  // above 0: yes; below: no; 0: it is not known
-  // It has said that the parts of an upload must have one size.
-  std::atomic<bool> equal_parts = false;
-  SumsOfBuckets sums;         // which sums of what is written it takes
+  LearnedOfBuckets buckets;
   BatchGetRecord batch_gets;  // whether there are such requests, and how fast
   MapKeeper map;              // of the cluster, if the service is one
   Reachability reachability;  // if it is a host of a cluster

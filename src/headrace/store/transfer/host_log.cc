@@ -134,7 +134,7 @@ void HostLog::headers_left_out(std::span<const OptionalHeaders> groups, HeaderGr
     say(LogLevel::kWarning, cat(host_, " refuses requests with the header ", groups[i].prefix,
                                 "..., and takes them without: it is left out "
                                 "for ",
-                                LearnedHeaders::kForgottenAfter.count(), " minutes, and ",
+                                Learned::kForgottenAfter.count(), " minutes, and ",
                                 groups[i].without, " (", refusal.message(), ")"));
   }
 }

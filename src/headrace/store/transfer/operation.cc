@@ -386,37 +386,39 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   return outcome;
 }
 
-// Takes out what the service is known to refuse, or what is tried without. True if there may be
-// more that could be left out.
-bool Operation::leave_out_headers(const Protocol& protocol, HttpRequest& request,
+// Takes out what the service is known to refuse, or what is tried without.
+void Operation::leave_out_headers(const Protocol& protocol, HttpRequest& request,
                                   steady_clock::time_point now) {
-  const std::span<const OptionalHeaders> optional = protocol.optional_headers();
-  if (optional.empty()) return false;
-  const HeaderGroups without =
-      via_->host().headers.refused(now) | (rare_ ? rare_->without : HeaderGroups{0});
-  if (without != 0) leave_out(request.header_lines, optional, without);
-  return true;
+  if (request.optional == 0) return;
+  const HeaderGroups tried_without = rare_ ? rare_->without : HeaderGroups{0};
+  const auto without = static_cast<HeaderGroups>(
+      request.optional & (store_.learned->refused(request.optional, now) | tried_without));
+  if (without == 0) return;
+  leave_out(request.header_lines, protocol.optional_headers(), without);
+  request.optional &= static_cast<HeaderGroups>(~without);
 }
 
 // A refusal that headers may be the reason for: the same request follows without one group of them.
 // If that is carried out, they were. If nothing is left to leave out, the first refusal counts.
 void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
                               RetryState::Outcome& outcome) {
-  const std::span<const OptionalHeaders> optional = attempt.protocol().optional_headers();
-  if (optional.empty()) return;
-  LearnedHeaders& learned = via_->host().headers;
   const bool is_trial = rare_ && rare_->without != 0;
+  const HeaderGroups sent = request.optional;
+  if (sent == 0 && !is_trial) return;
+  using Treatment = Learned::Treatment;
+  LearnedOfBucket& learned = *store_.learned;
+  const std::span<const OptionalHeaders> optional = attempt.protocol().optional_headers();
+  const auto now = thread().now();
   if (attempt.refusal() == nullptr) {
     if (outcome.error) return;  // it was not understood, which is no matter of headers
     if (is_trial) {
       const HeaderGroups without = std::exchange(rare_->without, 0);
       rare_->named = rare_->guessed = 0;
-      learned.note_refused(without, thread().now());
+      learned.note(without, Treatment::kRefused, now);
       via_->host().log.headers_left_out(optional, without, *rare_->with_headers);
       rare_->with_headers.reset();
     }
-    const auto all = static_cast<HeaderGroups>((1U << optional.size()) - 1);
-    if (learned.taken() != all) learned.note_taken(groups_in(request.header_lines, optional));
+    learned.note(sent, Treatment::kTaken, now);
     return;
   }
   if (!attempt.may_do_without()) {
@@ -430,15 +432,14 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   // The credentials first, where they may be the reason.
   if (outcome.stale_credentials && !std::exchange(rare().had_credentials, true)) return;
   const HeaderGroups named = rare().named, guessed = rare().guessed;
-  const HeaderGroups sent = groups_in(request.header_lines, optional);
   // 501 says that something is not known. 400 may be about anything: what was taken before is not
   // the reason.
   const bool is_sure = attempt.status() == 501;
   const auto likely =
-      static_cast<HeaderGroups>((is_sure ? sent : sent & ~learned.taken()) & ~guessed);
+      static_cast<HeaderGroups>((is_sure ? sent : sent & ~learned.taken(sent, now)) & ~guessed);
   HeaderGroups next = 0;
   if (const auto told =
-          static_cast<HeaderGroups>(named_group(outcome.error->message(), optional) & sent)) {
+          static_cast<HeaderGroups>(named_groups(outcome.error->message(), optional) & sent)) {
     next = rare().named = named | told;
   } else if (likely != 0) {
     const auto guess = static_cast<HeaderGroups>(likely & -likely);
@@ -625,7 +626,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (Result<void> chosen = choose_lane(attempt.protocol(), request); !chosen) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
-    attempt.begin(direct_, leave_out_headers(attempt.protocol(), request, now));
+    leave_out_headers(attempt.protocol(), request, now);
+    attempt.begin(direct_, request.optional != 0 || (rare_ && rare_->without != 0));
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();

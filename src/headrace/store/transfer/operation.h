@@ -31,6 +31,8 @@ struct StoreContext {
   const std::function<Result<HostLane*>(const Endpoint&)> reach;
   // Of the store's root, wherever the bucket is.
   const std::shared_ptr<Pace> pace;
+  // What is known of the bucket.
+  const std::shared_ptr<LearnedOfBucket> learned = std::make_shared<LearnedOfBucket>();
   // Where the bucket has moved to, and the lane there.
   std::shared_ptr<const Endpoint> moved_to = nullptr;
   HostLane* moved_lane = nullptr;
@@ -94,7 +96,7 @@ class Operation final : public Activity {
   void count_in_flight(bool in_flight);
   // Of the request, in the timeline: its attempts have the same.
   uint32_t number();
-  bool leave_out_headers(const Protocol& protocol, HttpRequest& request,
+  void leave_out_headers(const Protocol& protocol, HttpRequest& request,
                          std::chrono::steady_clock::time_point now);
   void judge_headers(Attempt& attempt, const HttpRequest& request, RetryState::Outcome& outcome);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,

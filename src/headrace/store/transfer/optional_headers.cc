@@ -11,7 +11,7 @@ bool begins_with(std::string_view text, std::string_view prefix) {
 
 HeaderGroups group_of(std::string_view line, std::span<const OptionalHeaders> groups) {
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (begins_with(line, groups[i].prefix)) return static_cast<HeaderGroups>(1U << i);
+    if (begins_with(line, groups[i].prefix)) return header_group(i);
   }
   return 0;
 }
@@ -29,12 +29,6 @@ void for_each_line(std::string_view lines, const Each& each) {
 
 }  // namespace
 
-HeaderGroups groups_in(std::string_view lines, std::span<const OptionalHeaders> groups) {
-  HeaderGroups found = 0;
-  for_each_line(lines, [&](std::string_view line) { found |= group_of(line, groups); });
-  return found;
-}
-
 void leave_out(std::string& lines, std::span<const OptionalHeaders> groups, HeaderGroups which) {
   std::string kept;
   kept.reserve(lines.size());
@@ -44,27 +38,10 @@ void leave_out(std::string& lines, std::span<const OptionalHeaders> groups, Head
   lines.swap(kept);
 }
 
-HeaderGroups named_group(std::string_view refusal, std::span<const OptionalHeaders> groups) {
-  for (size_t at = 0; at < refusal.size(); ++at) {
-    if (const HeaderGroups group = group_of(refusal.substr(at), groups)) return group;
-  }
-  return 0;
-}
-
-HeaderGroups LearnedHeaders::refused(TimePoint now) const {
-  HeaderGroups groups = 0;
-  for (size_t i = 0; i < kMostHeaderGroups; ++i) {
-    const TimePoint::rep until = refused_until_[i].load(std::memory_order_relaxed);
-    if (until > now.time_since_epoch().count()) groups |= static_cast<HeaderGroups>(1U << i);
-  }
-  return groups;
-}
-
-void LearnedHeaders::note_refused(HeaderGroups groups, TimePoint now) {
-  const TimePoint::rep until = (now + kForgottenAfter).time_since_epoch().count();
-  for (size_t i = 0; i < kMostHeaderGroups; ++i) {
-    if ((groups >> i & 1U) != 0) refused_until_[i].store(until, std::memory_order_relaxed);
-  }
+HeaderGroups named_groups(std::string_view refusal, std::span<const OptionalHeaders> groups) {
+  HeaderGroups named = 0;
+  for (size_t at = 0; at < refusal.size(); ++at) named |= group_of(refusal.substr(at), groups);
+  return named;
 }
 
 }  // namespace headrace

@@ -1,11 +1,14 @@
 #include "headrace/store/writing/condition_probe.h"
 
+#include <chrono>
+
 #include "headrace/store/transfer/retry.h"
 
 namespace headrace {
 namespace {
 
-using Kept = WriteConditions::Kept;
+using Treatment = Learned::Treatment;
+using std::chrono::steady_clock;
 
 // No object has it: it is no MD5 of anything that is known, and no server invents it.
 constexpr const char* kNoGeneration = "00000000000000000000000000000000";
@@ -29,11 +32,11 @@ void ConditionProbe::accepted() {
   switch (step_) {
     case Step::kWrite: step_ = Step::kCreate; break;
     case Step::kCreate:
-      found_.set_create(Kept::kIgnored);
+      found_.create.note(Treatment::kIgnored, steady_clock::now());
       step_ = Step::kReplace;
       break;
     case Step::kReplace:
-      found_.set_replace(Kept::kIgnored);
+      found_.replace.note(Treatment::kIgnored, steady_clock::now());
       step_ = Step::kRemove;
       break;
     case Step::kRemove:
@@ -57,12 +60,10 @@ Result<void> ConditionProbe::refused(Error error) {
   const bool kept = code == Code::kPreconditionFailed || (code == Code::kNotFound && !creates);
   const bool denied = code == Code::kPermissionDenied;  // such writes may need more rights
   if (!kept && !denied && code != Code::kInvalidArgument) return std::unexpected(std::move(error));
-  const Kept found = kept ? Kept::kYes : denied ? Kept::kUnknown : Kept::kRefused;
-  if (creates) {
-    found_.set_create(found);
-  } else {
-    found_.set_replace(found);
-  }
+  const Treatment found = kept     ? Treatment::kTaken
+                          : denied ? Treatment::kUnknown
+                                   : Treatment::kRefused;
+  (creates ? found_.create : found_.replace).note(found, steady_clock::now());
   step_ = creates ? Step::kReplace : Step::kRemove;
   return {};
 }

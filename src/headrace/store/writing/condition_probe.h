@@ -7,7 +7,7 @@
 #include "headrace/base/result.h"
 #include "headrace/http/message.h"
 #include "headrace/store/protocol.h"
-#include "headrace/store/transfer/write_conditions.h"
+#include "headrace/store/transfer/learned_of_bucket.h"
 
 namespace headrace {
 

@@ -11,7 +11,8 @@ namespace headrace {
 namespace {
 
 using ::testing::ElementsAre;
-using Kept = WriteConditions::Kept;
+using Treatment = Learned::Treatment;
+using std::chrono::steady_clock;
 
 // Writes what is asked for where a test can read it: "PUT", with the condition as the only header,
 // and "DELETE".
@@ -75,8 +76,8 @@ class ConditionProbeTest : public ::testing::Test {
       request.clear();
     }
   }
-  Kept create() const { return found_.of(""); }
-  Kept replace() const { return found_.of("0123"); }
+  Treatment create() const { return found_.create.at(steady_clock::now()); }
+  Treatment replace() const { return found_.replace.at(steady_clock::now()); }
 
   const SpokenProof proof_;
   WriteConditions found_;
@@ -87,16 +88,16 @@ class ConditionProbeTest : public ::testing::Test {
 TEST_F(ConditionProbeTest, AServiceThatKeepsThemIsAskedFourTimesAndNothingIsLeftThere) {
   Service service;
   run(service);
-  EXPECT_EQ(create(), Kept::kYes);
-  EXPECT_EQ(replace(), Kept::kYes);
+  EXPECT_EQ(create(), Treatment::kTaken);
+  EXPECT_EQ(replace(), Treatment::kTaken);
   EXPECT_THAT(methods_, ElementsAre("PUT", "PUT", "PUT", "DELETE"));
   EXPECT_FALSE(service.is_there);
 }
 
 TEST_F(ConditionProbeTest, EachConditionIsFoundOutByItself) {
-  const std::map<Treats, Kept> meaning = {{Treats::kKeeps, Kept::kYes},
-                                          {Treats::kIgnores, Kept::kIgnored},
-                                          {Treats::kRefuses, Kept::kRefused}};
+  const std::map<Treats, Treatment> meaning = {{Treats::kKeeps, Treatment::kTaken},
+                                               {Treats::kIgnores, Treatment::kIgnored},
+                                               {Treats::kRefuses, Treatment::kRefused}};
   for (const auto& [create, create_kept] : meaning) {
     for (const auto& [replace, replace_kept] : meaning) {
       WriteConditions found;
@@ -111,8 +112,8 @@ TEST_F(ConditionProbeTest, EachConditionIsFoundOutByItself) {
         }
         request.clear();
       }
-      EXPECT_EQ(found.of(""), create_kept);
-      EXPECT_EQ(found.of("0123"), replace_kept);
+      EXPECT_EQ(found.create.at(steady_clock::now()), create_kept);
+      EXPECT_EQ(found.replace.at(steady_clock::now()), replace_kept);
       EXPECT_FALSE(service.is_there) << "it removes what it made";
     }
   }
@@ -125,8 +126,8 @@ TEST_F(ConditionProbeTest, ARequestWhoseAnswerWasLostIsSentAgain) {
   ASSERT_TRUE(service.answer(request).has_value());
   EXPECT_FALSE(probe_.refused(Error(Code::kUnavailable, "reset")).has_value()) << "sent again";
   run(service);
-  EXPECT_EQ(create(), Kept::kYes);
-  EXPECT_EQ(replace(), Kept::kYes);
+  EXPECT_EQ(create(), Treatment::kTaken);
+  EXPECT_EQ(replace(), Treatment::kTaken);
   EXPECT_FALSE(service.is_there);
 }
 
@@ -139,8 +140,8 @@ TEST_F(ConditionProbeTest, WhoCannotWriteThereForWhateverReasonFindsNothingOut) 
     EXPECT_EQ(request.header_lines, "");
     EXPECT_TRUE(probe.refused(Error(code, "no")).has_value());
     EXPECT_FALSE(probe.build(request));
-    EXPECT_EQ(create(), Kept::kUnknown);
-    EXPECT_EQ(replace(), Kept::kUnknown);
+    EXPECT_EQ(create(), Treatment::kUnknown);
+    EXPECT_EQ(replace(), Treatment::kUnknown);
   }
 }
 
@@ -158,8 +159,8 @@ TEST_F(ConditionProbeTest, RightsThatOneConditionNeedsSayNothingAboutTheOther) {
       EXPECT_TRUE(probe_.refused(answer.error()).has_value());
     }
   }
-  EXPECT_EQ(create(), Kept::kYes);
-  EXPECT_EQ(replace(), Kept::kUnknown);
+  EXPECT_EQ(create(), Treatment::kTaken);
+  EXPECT_EQ(replace(), Treatment::kUnknown);
   request.clear();
   ASSERT_TRUE(probe_.build(request));
   EXPECT_EQ(request.method, "DELETE");
@@ -177,7 +178,7 @@ TEST_F(ConditionProbeTest, AnAnswerThatIsAboutSomethingElseEndsTheWriteAndFindsN
     ASSERT_FALSE(passed_on.has_value());
     EXPECT_EQ(passed_on.error().code(), code);
   }
-  EXPECT_EQ(create(), Kept::kUnknown);
+  EXPECT_EQ(create(), Treatment::kUnknown);
   EXPECT_TRUE(probe_.build(request));
 }
 

@@ -196,7 +196,7 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
 
 Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   Result<CompletedUpload> completed = protocol().multipart()->parse_completed(response());
-  if (!completed) return std::unexpected(std::move(completed.error()));
+  if (!completed) return take_refusal(std::move(completed.error()));
   const std::optional<StoredChecksum>& told = completed->checksum;
   if (!told || !sums_.crc32c || completed->generation.empty()) return look_at_result();
   // All but the time is known, as after a write by one request. A look that fails would only make

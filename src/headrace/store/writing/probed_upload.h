@@ -10,8 +10,8 @@
 namespace headrace {
 
 // Starts a multipart upload, and falls back to a stream if the server refuses the start. If that
-// is since it knows no such uploads, all later uploads to the host know (Host::has_multipart).
-// Thread: any.
+// is since it knows no such uploads, all later uploads to the bucket know
+// (LearnedOfBucket::multipart). Thread: any.
 class ProbedUpload final : public Upload, public std::enable_shared_from_this<ProbedUpload> {
  public:
   ProbedUpload(std::shared_ptr<HttpStore> store, const WriteRequest& target);

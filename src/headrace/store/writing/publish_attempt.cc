@@ -45,9 +45,9 @@ PublishAttempt::PublishAttempt(const Protocol& protocol, std::string name,
       condition_(wanted_),
       conditions_(conditions) {}
 
-Error PublishAttempt::unkept_condition(WriteConditions::Kept kept) const {
+Error PublishAttempt::unkept_condition(Learned::Treatment answer) const {
   const bool creates = wanted_.generation->empty();
-  const bool ignores = kept == WriteConditions::Kept::kIgnored;
+  const bool ignores = answer == Learned::Treatment::kIgnored;
   return Error(
       Code::kInvalidArgument,
       cat("this service ", ignores ? "ignores" : "refuses", " ",
@@ -59,18 +59,20 @@ Error PublishAttempt::unkept_condition(WriteConditions::Kept kept) const {
 }
 
 bool PublishAttempt::build_before_change(HttpRequest& request) {
-  using Kept = WriteConditions::Kept;
+  using Treatment = Learned::Treatment;
   if (conditions_ != nullptr && wanted_.generation) {
     const ConditionProof* proof = protocol().condition_proof();
     if (proof != nullptr) {
       asking_ = Asking::kConditions;
-      if (!probe_ && conditions_->of(*wanted_.generation) == Kept::kUnknown) {
+      const Learned& kept = conditions_->of(*wanted_.generation);
+      const auto now = std::chrono::steady_clock::now();
+      if (!probe_ && kept.at(now) == Treatment::kUnknown) {
         probe_.emplace(*proof, *conditions_, TemporaryNames().new_upload() + "conditions");
       }
       if (probe_ && probe_->build(request)) return true;
-      const Kept kept = conditions_->of(*wanted_.generation);
-      if (kept == Kept::kIgnored || kept == Kept::kRefused) {
-        request.refused = unkept_condition(kept);
+      const Treatment answer = kept.at(now);
+      if (answer == Treatment::kIgnored || answer == Treatment::kRefused) {
+        request.refused = unkept_condition(answer);
         return true;
       }
     }
@@ -198,7 +200,7 @@ Result<Attempt::Verdict> PublishAttempt::repeat_on(const std::string& generation
     }
   }
   if (!wanted_.generation && condition_.generation != generation) {
-    condition_.generation = generation;
+    condition_ = {.generation = generation, .if_refused = Precondition::IfRefused::kLeaveOut};
     condition_changed();
   }
   will_repeat();

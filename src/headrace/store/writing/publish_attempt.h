@@ -4,7 +4,8 @@
 // the server, the next request is a stat, which asks what is there now. If that is what we meant to
 // put there, the change is done. If not, it is sent again on the condition that the object seen by
 // the stat is still there; so it overwrites neither another writer's object nor the first request,
-// should that arrive late. An object that cannot be compared, because the service reports no
+// should that arrive late. (Where the service refuses such conditions, it is sent without, unless
+// the caller set it.) An object that cannot be compared, because the service reports no
 // checksum of ours, is never taken for ours. The change is then repeated if the caller set no
 // condition; otherwise the request fails with an error that says that its outcome is unknown.
 #pragma once
@@ -15,7 +16,7 @@
 #include <utility>
 
 #include "headrace/store/transfer/attempt.h"
-#include "headrace/store/transfer/write_conditions.h"
+#include "headrace/store/transfer/learned_of_bucket.h"
 #include "headrace/store/writing/condition_probe.h"
 
 namespace headrace {
@@ -112,7 +113,7 @@ class PublishAttempt : public TextAttempt {
   bool build_before_change(HttpRequest& request);
   // Errors: kPreconditionFailed if an object of this generation ("": none) must not be replaced.
   Result<void> check_target(const std::string& generation);
-  Error unkept_condition(WriteConditions::Kept kept) const;
+  Error unkept_condition(Learned::Treatment answer) const;
   Result<Verdict> finish() final;
   Result<Verdict> finish_resolve();
   Result<Verdict> refused(Error error) final;

@@ -65,6 +65,7 @@ class PublishAttemptTest : public AttemptTest {
   const S3Protocol protocol_;
   const std::array<std::byte, 1> bytes_ = {std::byte{'a'}};
   WriteConditions conditions_;
+  Learned removals_;
 };
 
 class WhereTheServiceLooks : public PublishAttemptTest {
@@ -191,14 +192,14 @@ TEST_F(WhereHeadraceLooks, AWriteThatWasThrottledLooksAgain) {
 }
 
 TEST_F(WhereTheServiceLooks, ARemovalLooksWhetherThereIsAnything) {
-  RemoveAttempt attempt(protocol_, "n", {});
+  RemoveAttempt attempt(protocol_, "n", {}, removals_);
   EXPECT_EQ(next(attempt), "HEAD");
   expect_error(answer(attempt, "404 Not Found"), Code::kNotFound);
 }
 
 TEST_F(WhereTheServiceLooks, ARemovalWhoseLookWasThrottledLooksAgain) {
   for (const Precondition& precondition : {Precondition(), Precondition{.generation = kOurs}}) {
-    RemoveAttempt attempt(protocol_, "n", precondition);
+    RemoveAttempt attempt(protocol_, "n", precondition, removals_);
     EXPECT_EQ(next(attempt), "HEAD");
     expect_error(answer(attempt, "429 Too Many Requests"), Code::kThrottled);
     EXPECT_EQ(next(attempt), "HEAD");
@@ -206,7 +207,7 @@ TEST_F(WhereTheServiceLooks, ARemovalWhoseLookWasThrottledLooksAgain) {
 }
 
 TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationLooksAgainAfterALostAnswer) {
-  RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
+  RemoveAttempt attempt(protocol_, "n", {.generation = kOurs}, removals_);
   look_and_remove(attempt);
   attempt.will_retry();
   EXPECT_EQ(next(attempt), "HEAD");
@@ -215,7 +216,7 @@ TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationLooksAgainAfterALostAnswer) {
 }
 
 TEST_F(WhereTheServiceLooks, ARemovalWhoseAnswerWasLostIsDoneIfNothingIsThere) {
-  RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
+  RemoveAttempt attempt(protocol_, "n", {.generation = kOurs}, removals_);
   look_and_remove(attempt);
   attempt.will_retry();
   EXPECT_EQ(next(attempt), "HEAD");
@@ -224,7 +225,7 @@ TEST_F(WhereTheServiceLooks, ARemovalWhoseAnswerWasLostIsDoneIfNothingIsThere) {
 }
 
 TEST_F(WhereTheServiceLooks, ARemovalOfAGenerationThatWasThrottledLooksAgain) {
-  RemoveAttempt attempt(protocol_, "n", {.generation = kOurs});
+  RemoveAttempt attempt(protocol_, "n", {.generation = kOurs}, removals_);
   look_and_remove(attempt);
   expect_error(answer(attempt, "503 Slow Down"), Code::kUnavailable);
   EXPECT_THAT(next(attempt), HasSubstr("DELETE")) << "sent again at once";

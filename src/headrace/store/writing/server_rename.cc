@@ -85,8 +85,8 @@ void ServerRename::remove_source(ObjectInfo copy) {
     return;
   }
   wait_for<bool>(
-      store_->remove(request_.source_name,
-                     {.generation = request_.source_generation, .may_be_looked_at = true}),
+      store_->remove(request_.source_name, {.generation = request_.source_generation,
+                                            .if_refused = Precondition::IfRefused::kLookFirst}),
       [self = shared_from_this(), copy = std::move(copy)](Result<bool> removed) mutable {
         // If it is gone already, another program has removed it.
         if (removed || removed.error().code() == Code::kNotFound) {

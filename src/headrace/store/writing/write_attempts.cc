@@ -4,6 +4,8 @@
 
 namespace headrace {
 
+using std::chrono::steady_clock;
+
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
                            std::span<const std::byte> bytes, WriteConditions& conditions,
                            std::shared_ptr<SumLadder> sums)
@@ -111,7 +113,7 @@ void CopyAttempt::build_change(HttpRequest& request, const Precondition& precond
 
 Result<Attempt::Verdict> CopyAttempt::finish_change() {
   Result<CopyStep> step = protocol().parse_copy(response());
-  if (!step) return std::unexpected(std::move(step.error()));
+  if (!step) return take_refusal(std::move(step.error()));
   if (!step->done) {
     token_ = std::move(step->token);
     return Verdict::kAgain;
@@ -160,19 +162,26 @@ Match ComposeAttempt::compare(const ObjectInfo& found) const {
   return compare_bytes(found, size_bytes_, crc32c_);
 }
 
-RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition)
+RemoveAttempt::RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition,
+                             Learned& conditions)
     : TextAttempt(protocol),
       name_(std::move(name)),
       precondition_(std::move(precondition)),
       has_to_look_(!protocol.tells_missing_on_removal() ||
                    (protocol.looks_before_writes() && precondition_.generation)),
-      looks_(has_to_look_) {}
+      looks_(has_to_look_),
+      conditions_(conditions) {
+  const bool is_known_refused = precondition_.generation &&
+                                precondition_.if_refused == Precondition::IfRefused::kLookFirst &&
+                                conditions_.at(steady_clock::now()) == Learned::Treatment::kRefused;
+  if (is_known_refused) is_left_out_ = has_to_look_ = looks_ = true;
+}
 
 void RemoveAttempt::build(HttpRequest& request) {
   if (looks_) {
     protocol().build_stat(request, name_);
   } else {
-    protocol().build_remove(request, name_, is_refused_ ? Precondition() : precondition_);
+    protocol().build_remove(request, name_, is_left_out_ ? Precondition() : precondition_);
   }
 }
 
@@ -188,6 +197,7 @@ Result<Attempt::Verdict> RemoveAttempt::finish() {
     looks_ = false;
     return Verdict::kAgain;
   }
+  if (was_refused_) conditions_.note(Learned::Treatment::kRefused, steady_clock::now());
   result = true;
   return Verdict::kDone;
 }
@@ -202,9 +212,10 @@ void RemoveAttempt::look_again() { looks_ = has_to_look_ && precondition_.genera
 
 Result<Attempt::Verdict> RemoveAttempt::refused(Error error) {
   const bool is_unknown = error.http_status() == 501 || error.http_status() == 400;
-  if (!looks_ && precondition_.may_be_looked_at && precondition_.generation && !is_refused_ &&
-      is_unknown && error.code() == Code::kInvalidArgument) {
-    is_refused_ = has_to_look_ = looks_ = true;
+  if (!looks_ && precondition_.if_refused == Precondition::IfRefused::kLookFirst &&
+      precondition_.generation && !is_left_out_ && is_unknown &&
+      error.code() == Code::kInvalidArgument) {
+    was_refused_ = is_left_out_ = has_to_look_ = looks_ = true;
     return Verdict::kAgain;
   }
   if (lost_before_ && error.code() == Code::kNotFound) {

@@ -101,7 +101,8 @@ class ComposeAttempt final : public PublishAttempt {
 
 class RemoveAttempt final : public TextAttempt {
  public:
-  RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition);
+  RemoveAttempt(const Protocol& protocol, std::string name, Precondition precondition,
+                Learned& conditions);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }
   void will_retry() override;
@@ -118,7 +119,9 @@ class RemoveAttempt final : public TextAttempt {
   const Precondition precondition_;
   bool has_to_look_;
   bool looks_;                // asks whether it is there, since the removal would not say
-  bool is_refused_ = false;   // its condition, which is ours
+  Learned& conditions_;       // of removals
+  bool is_left_out_ = false;  // its condition, which is ours
+  bool was_refused_ = false;  // with it
   bool lost_before_ = false;  // an earlier attempt may have removed it
 };
 
