@@ -51,6 +51,8 @@ class Error {
   // How long the server asked us to wait (Retry-After).
   std::optional<std::chrono::milliseconds> retry_after() const { return details_->retry_after; }
 
+  // The same error in other words.
+  Error&& with_message(std::string message) &&;
   Error&& with_url(std::string url) &&;
   Error&& with_http_status(int http_status) &&;
   Error&& with_request_id(std::string request_id) &&;

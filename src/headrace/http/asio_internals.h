@@ -1,9 +1,15 @@
 // The private members of Asio that we use.
 #pragma once
 
+#include <boost/asio/version.hpp>
+
 #include "headrace/http/asio.h"
 
 namespace headrace::asio_internals {
+
+// With other versions: see whether the members below are what they were, then widen this.
+static_assert(BOOST_ASIO_VERSION >= 102600 && BOOST_ASIO_VERSION <= 103800,
+              "headrace uses private members of Boost.Asio, which were compared in 1.26 to 1.38");
 
 // Explicit instantiation may name private members ([temp.spec.general]); each one defines a friend
 // that returns the member pointer.

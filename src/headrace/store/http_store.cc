@@ -26,13 +26,20 @@
 namespace headrace {
 namespace {
 
-// XXH64 of so many bytes, which are still in cache, takes less than another thread would.
-constexpr uint64_t kSumAtOnceBytes = 1 * kMiB;
-
 constexpr const char* kEmptyName = "an object's name must not be empty";
 constexpr const char* kSameName = "it has this name already";
 
 Error cancelled() { return Error(Code::kCancelled, "the read was cancelled"); }
+
+// Sends nothing, and only waits.
+class Waiting final : public Activity {
+ public:
+  using Activity::Activity;
+
+ private:
+  void interrupt(const Error&) override {}
+  void sweep(std::chrono::steady_clock::time_point) override {}
+};
 
 }  // namespace
 
@@ -741,13 +748,10 @@ Error HttpStore::learn_from_refusal(Error error) {
   const MultipartUploads& uploads = *protocol_->multipart();
   if (uploads.has_equal_parts() || !uploads.wants_equal_parts(error)) return error;
   learned_->unequal_parts.note(Learned::Treatment::kRefused, std::chrono::steady_clock::now());
-  return Error(error.code(), cat(error.message(),
-                                 "; from now on this process sends it parts of "
-                                 "one size, as the option equal_parts does: "
-                                 "write it again"))
-      .with_http_status(error.http_status())
-      .with_request_id(error.request_id())
-      .with_attempts(error.attempts());
+  return std::move(error).with_message(
+      cat(error.message(),
+          "; from now on this process sends it parts of one size, as the option equal_parts does: "
+          "write it again"));
 }
 
 std::shared_ptr<Pending<std::string>> HttpStore::start_resumable(WriteRequest request) {
@@ -1007,20 +1011,6 @@ std::shared_ptr<Pending<std::string>> HttpStore::sign_url(UrlRequest request) {
     };
   });
 }
-
-namespace {
-
-// Sends nothing, and only waits.
-class Waiting final : public Activity {
- public:
-  using Activity::Activity;
-
- private:
-  void interrupt(const Error&) override {}
-  void sweep(std::chrono::steady_clock::time_point) override {}
-};
-
-}  // namespace
 
 awaitable<void> HttpStore::run_signing(std::shared_ptr<HttpStore> self, HostLane& lane,
                                        UrlRequest request,

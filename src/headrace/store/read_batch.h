@@ -26,6 +26,10 @@
 
 namespace headrace {
 
+// The CRC or XXH64 of so many bytes that have just arrived, and are in cache, takes less time than
+// to hand them to another thread. Of more, CRCs are computed while they arrive.
+constexpr uint64_t kSumAtOnceBytes = 1 * kMiB;
+
 // One object, or a range of one, to be read.
 struct ReadTarget {
   std::string_view name = {};

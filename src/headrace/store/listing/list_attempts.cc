@@ -73,9 +73,7 @@ Result<Attempt::Verdict> ListAttempt<Page>::refused(Error error) {
   if (says_what && (error.message().contains("bucket") || error.message().contains("Bucket"))) {
     return std::unexpected(std::move(error));
   }
-  return std::unexpected(Error(Code::kNotFound, "there is no such bucket")
-                             .with_http_status(error.http_status())
-                             .with_request_id(error.request_id()));
+  return std::unexpected(std::move(error).with_message("there is no such bucket"));
 }
 
 template <class Page>

@@ -12,9 +12,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Of larger ones the sum is computed while they arrive, not from memory afterwards.
-constexpr uint64_t kSumAtOnceBytes = 1 * kMiB;
-
 // The range is asked for as it is within the object, whose size is known.
 void prepare(ReadSlot& slot) {
   ReadPiece& piece = slot.first_piece;

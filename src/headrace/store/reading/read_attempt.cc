@@ -428,14 +428,11 @@ Result<Attempt::Verdict> ReadAttempt::refused(Error error) {
   }
   if (error.code() == Code::kPreconditionFailed) {
     const bool listed = !piece_.batch->generation(slot_).empty() && piece_.received_bytes == 0;
-    return std::unexpected(
-        Error(Code::kPreconditionFailed,
-              listed ? cat("has changed since it was listed (generation ",
-                           piece_.batch->generation(slot_), " is no longer the live one)")
-                     : cat("has changed while it was read (generation ",
-                           slot_.found_generation.view(), " is no longer the live one)"))
-            .with_http_status(error.http_status())
-            .with_request_id(error.request_id()));
+    return std::unexpected(std::move(error).with_message(
+        listed ? cat("has changed since it was listed (generation ",
+                     piece_.batch->generation(slot_), " is no longer the live one)")
+               : cat("has changed while it was read (generation ",
+                     slot_.found_generation.view(), " is no longer the live one)")));
   }
   return std::unexpected(std::move(error));
 }

@@ -21,19 +21,13 @@ std::string HttpUpload::new_temporary_prefix(const HttpStore& store) {
 }
 
 Error HttpUpload::with_url(Error error) const {
-  return Error(error.code(), error.message())
-      .with_url(url_)
-      .with_http_status(error.http_status())
-      .with_request_id(error.request_id())
-      .with_attempts(error.attempts());
+  return std::move(error).with_url(url_);
 }
 
 Error HttpUpload::in_part(uint32_t part_number, Error error) const {
   const std::string where = error.url().empty() ? "" : cat(" (", error.url(), ")");
-  return with_url(Error(error.code(), cat("its part ", part_number, where, ": ", error.message()))
-                      .with_http_status(error.http_status())
-                      .with_request_id(error.request_id())
-                      .with_attempts(error.attempts()));
+  return with_url(
+      std::move(error).with_message(cat("its part ", part_number, where, ": ", error.message())));
 }
 
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────

@@ -163,11 +163,8 @@ Result<Attempt::Verdict> CopyPartAttempt::finish() {
 // The one condition of this request is that on the source.
 Result<Attempt::Verdict> CopyPartAttempt::refused(Error error) {
   if (error.code() != Code::kPreconditionFailed) return std::unexpected(std::move(error));
-  return std::unexpected(
-      Error(Code::kPreconditionFailed,
-            cat(protocol().url_of(request_.source_name), " has changed while it was copied"))
-          .with_http_status(error.http_status())
-          .with_request_id(error.request_id()));
+  return std::unexpected(std::move(error).with_message(
+      cat(protocol().url_of(request_.source_name), " has changed while it was copied")));
 }
 
 CompleteMultipartAttempt::CompleteMultipartAttempt(const Protocol& protocol, std::string name,

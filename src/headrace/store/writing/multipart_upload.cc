@@ -208,13 +208,9 @@ void DirectMultipartUpload::describe(ObjectInfo info) {
               [this, info = std::move(info)](Result<bool> described) mutable {
                 if (!described) {
                   Error error = with_url(std::move(described.error()));
-                  finish(std::unexpected(
-                      Error(error.code(), cat("it was written, but its content type and encoding "
-                                              "could not be set: ",
-                                              error.message()))
-                          .with_url(error.url())
-                          .with_http_status(error.http_status())
-                          .with_attempts(error.attempts())));
+                  finish(std::unexpected(std::move(error).with_message(
+                      cat("it was written, but its content type and encoding could not be set: ",
+                          error.message()))));
                   return;
                 }
                 info.content_type = target_.content_type;

@@ -230,12 +230,9 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     return Verdict::kAgain;
   }
   if (step_ == Step::kDescribe) {
-    return std::unexpected(
-        Error(error.code(), cat("it is there, but its content type and encoding could not be set: ",
-                                error.message()))
-            .with_http_status(error.http_status())
-            .with_request_id(error.request_id())
-            .with_retry_after(error.retry_after()));
+    return std::unexpected(std::move(error).with_message(
+        cat("it is there, but its content type and encoding could not be set: ",
+            error.message())));
   }
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     if (made_ && ++times_made_ == kMostTimesMade) {
@@ -266,9 +263,7 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
                     ? unmet_condition(*wanted_.generation)
                     : "was changed by another writer while the answer to an attempt was lost";
     }
-    return std::unexpected(Error(Code::kPreconditionFailed, std::move(message))
-                               .with_http_status(error.http_status())
-                               .with_request_id(error.request_id()));
+    return std::unexpected(std::move(error).with_message(std::move(message)));
   }
   return std::unexpected(std::move(error));
 }

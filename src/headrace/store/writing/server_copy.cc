@@ -200,13 +200,9 @@ void ServerCopy::clean(Result<ObjectInfo> outcome) {
   upload->clean([self = shared_from_this(),
                  outcome = std::move(outcome)](Result<void> cleaned) mutable {
     if (!outcome && !cleaned) {
-      const Error& error = outcome.error();
-      outcome =
-          std::unexpected(Error(error.code(), cat(error.message(), "; ", cleaned.error().message()))
-                              .with_url(error.url())
-                              .with_http_status(error.http_status())
-                              .with_request_id(error.request_id())
-                              .with_attempts(error.attempts()));
+      Error error = std::move(outcome.error());
+      outcome = std::unexpected(
+          std::move(error).with_message(cat(error.message(), "; ", cleaned.error().message())));
     }
     self->finish(std::move(outcome));
   });

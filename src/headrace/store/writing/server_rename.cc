@@ -93,18 +93,16 @@ void ServerRename::remove_source(ObjectInfo copy) {
           self->pending_->complete(std::move(copy));
           return;
         }
-        const Error& error = removed.error();
+        Error& error = removed.error();
         const bool is_unknown = is_retryable(error) || error.code() == Code::kCancelled;
         self->pending_->complete(std::unexpected(
-            Error(error.code(),
-                  cat("it was copied to ", self->store_->url_of(copy.name),
-                      is_unknown ? ", and whether it was removed then is unknown: "
-                                 : ", and could not be removed, so that both are there: ",
-                      error.message()))
-                .with_url(self->store_->url_of(self->request_.source_name))
-                .with_http_status(error.http_status())
-                .with_request_id(error.request_id())
-                .with_attempts(error.attempts())));
+            std::move(error)
+                .with_message(
+                    cat("it was copied to ", self->store_->url_of(copy.name),
+                        is_unknown ? ", and whether it was removed then is unknown: "
+                                   : ", and could not be removed, so that both are there: ",
+                        error.message()))
+                .with_url(self->store_->url_of(self->request_.source_name))));
       });
 }
 
