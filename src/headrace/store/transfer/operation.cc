@@ -362,6 +362,8 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
     }
   }
   if (exchanged) judge_headers(attempt, request, outcome);
+  outcome.spoilt = outcome.error && outcome.error->code() == Code::kCorrupt && exchanged &&
+                   attempt.arrived_spoilt();
   if (entering_) judge_entrance(exchanged.has_value(), outcome);
   if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
   if (exchanged) {
@@ -711,9 +713,12 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       case Next::kNewCredential: store_.credentials->reject(credential_version_); break;
       case Next::kRetry:
         last_ = std::move(step.error);
-        // If it was throttled or never sent, the server did nothing that would have to be looked
-        // for.
-        if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
+        // If it was throttled, arrived spoilt or was never sent, the server did nothing that would
+        // have to be looked for.
+        if (reached_server_ && last_->code() != Code::kThrottled &&
+            last_->code() != Code::kCorrupt) {
+          attempt.will_retry();
+        }
         tally(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
         if (last_->code() == Code::kThrottled) {

@@ -48,12 +48,12 @@ class SendPartAttempt final : public TextAttempt {
                   std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }
+  bool arrived_spoilt() const override { return sums_.arrived_spoilt(); }
   Result<SentPart> result;
 
  private:
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
-  Error wrong_part(const Checksum& stored, const Checksum& sent) const;
 
   const std::string name_, upload_id_;
   const std::shared_ptr<const UploadPart> part_;

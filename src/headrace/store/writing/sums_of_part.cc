@@ -18,15 +18,27 @@ Checksum SumsOfPart::of(ChecksumKind kind) const {
 
 SentSums SumsOfPart::next() {
   now_ = ladder_->now();
+  spoilt_ = false;
   const Checksum beside = now_.ignored ? of(ChecksumKind::kCrc32c) : Checksum();
   return {of(kind()), beside};
 }
 
-std::optional<Checksum> SumsOfPart::contradicted(const Checksum& told, const Checksum& md5) const {
-  if (!told.empty() && told != of(told.kind())) return of(told.kind());
+bool SumsOfPart::has_changed() const {
+  Crc32c now;
+  for (const std::span<const std::byte> span : part_->spans) now = now.extended(span);
+  return now != part_->crc32c;
+}
+
+std::optional<Checksum> SumsOfPart::contradicted(const Checksum& told, const Checksum& md5) {
+  std::optional<Checksum> ours;
   const bool compares = now_.level == SumLevel::kMd5 && now_.etags == Etags::kMd5 && !md5.empty();
-  if (compares && md5 != of(ChecksumKind::kMd5)) return of(ChecksumKind::kMd5);
-  return std::nullopt;
+  if (!told.empty() && told != of(told.kind())) {
+    ours = of(told.kind());
+  } else if (compares && md5 != of(ChecksumKind::kMd5)) {
+    ours = of(ChecksumKind::kMd5);
+  }
+  spoilt_ = ours && !has_changed();
+  return ours;
 }
 
 bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
@@ -46,6 +58,17 @@ bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
 }
 
 bool SumsOfPart::refused(Error& error) {
+  if (error.code() == Code::kCorrupt) {
+    spoilt_ = !has_changed();
+    if (!spoilt_) {
+      error = Error(Code::kCorrupt, cat("its bytes have changed since they were given to be written, "
+                                        "which must wait until they are sent (",
+                                        error.message(), ")"))
+                  .with_http_status(error.http_status())
+                  .with_request_id(error.request_id());
+    }
+    return false;
+  }
   if (!may_be_about_sums(error)) return false;
   const std::optional<UploadSums> next = after_refused_bytes(now_);
   if (!next) {

@@ -25,6 +25,9 @@ class SumsOfPart {
   Checksum of(ChecksumKind kind) const;
   // For the next request.
   SentSums next();
+  // The present one was refused because other bytes have arrived than were sent, or an answer has
+  // contradicted them. Not if it is the bytes that have changed: then they cannot be sent again.
+  bool arrived_spoilt() const { return spoilt_; }
   ChecksumKind kind() const { return sum_kind(now_.level); }
 
   // The request was accepted: `told` is the sum of that kind that the answer has, `md5` the MD5
@@ -32,16 +35,18 @@ class SumsOfPart {
   // proved the bytes so far, and how they should be sent (again) is known now.
   bool accepted(const Checksum& told, const Checksum& md5);
   // Of an answer that was accepted: the sum of ours that one of those contradicts.
-  std::optional<Checksum> contradicted(const Checksum& told, const Checksum& md5) const;
+  std::optional<Checksum> contradicted(const Checksum& told, const Checksum& md5);
   // The request was refused. True: it is to be sent with other sums. False: `error` is the reason,
   // the first one where several were refused.
   bool refused(Error& error);
 
  private:
+  bool has_changed() const;
   const std::shared_ptr<const UploadPart> part_;
   const std::shared_ptr<SumLadder> ladder_;
   UploadSums now_;  // of the present request
   std::optional<Error> first_refusal_;
+  bool spoilt_ = false;
   mutable Checksum md5_, other_;  // once they were computed
 };
 
