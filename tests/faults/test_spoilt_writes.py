@@ -18,9 +18,7 @@ def spoils(kind: str, *, count: int, **match: Any) -> list[dict[str, Any]]:
     return [rule]
 
 
-@pytest.mark.parametrize(
-    ("way", "kind"), [("parts", "upload"), ("multipart", "multipart_part")]
-)
+@pytest.mark.parametrize(("way", "kind"), [("parts", "upload"), ("multipart", "multipart_part")])
 def test_a_part_that_arrived_spoilt_is_sent_again(way: Any, kind: str) -> None:
     with FaultServer() as server:
         server.bucket("bucket")

@@ -256,7 +256,7 @@ def test_lent_memory_that_changes_while_it_is_sent_is_not_sent_again(
     writer = open_store(sums_server.url).open_writer("a", part_bytes=PART)
     writer.write_lent(data)
     data[-1] ^= 0xFF  # of the last part, which is sent at the end
-    with pytest.raises(headrace.CorruptDataError, match="part 3.*have changed since"):
+    with pytest.raises(headrace.CorruptDataError, match=r"part 3.*have changed since"):
         writer.close()
     assert kinds(sums_server).count("multipart_part") == 3
     assert sums_server.names("bucket") == []

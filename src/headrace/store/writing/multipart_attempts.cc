@@ -7,6 +7,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
 #include "headrace/format/multipart_xml.h"
+#include "headrace/store/writing/part_body.h"
 
 namespace headrace {
 
@@ -86,16 +87,21 @@ Result<Attempt::Verdict> StartMultipartAttempt::refused(Error error) {
 
 SendPartAttempt::SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
                                  std::shared_ptr<const UploadPart> part,
-                                 std::shared_ptr<SumLadder> sums)
+                                 std::shared_ptr<SumLadder> sums,
+                                 std::shared_ptr<ThreadPool> readers)
     : TextAttempt(protocol),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
       part_(std::move(part)),
+      readers_(std::move(readers)),
       sums_(part_, std::move(sums)) {}
 
 void SendPartAttempt::build(HttpRequest& request) {
   protocol().multipart()->build_part(request, name_, upload_id_, part_->part_number, part_->spans,
                                      sums_.next());
+  if (part_->source != nullptr) {
+    request.body_source = std::make_shared<PartBody>(part_, readers_, pool()->shared_from_this());
+  }
 }
 
 Result<Attempt::Verdict> SendPartAttempt::finish() {

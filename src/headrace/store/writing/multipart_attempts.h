@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/thread_pool.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/store/transfer/operation.h"
 #include "headrace/store/writing/publish_attempt.h"
@@ -45,7 +46,8 @@ class StartMultipartAttempt final : public TextAttempt {
 class SendPartAttempt final : public TextAttempt {
  public:
   SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                  std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums);
+                  std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums,
+                  std::shared_ptr<ThreadPool> readers);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }
   bool arrived_spoilt() const override { return sums_.arrived_spoilt(); }
@@ -57,6 +59,7 @@ class SendPartAttempt final : public TextAttempt {
 
   const std::string name_, upload_id_;
   const std::shared_ptr<const UploadPart> part_;
+  const std::shared_ptr<ThreadPool> readers_;  // of its source
   SumsOfPart sums_;
 };
 

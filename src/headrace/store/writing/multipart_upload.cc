@@ -25,6 +25,7 @@ MultipartUpload::Limits MultipartUpload::limits() const {
   limits.max_part_bytes = store_->write_limits().max_multipart_part_bytes;
   limits.max_parts = store_->write_limits().max_multipart_parts;
   limits.equal_parts = store_->has_equal_parts();
+  limits.rereads = !store_->tells_xxh64();  // which is of all bytes in their order
   return limits;
 }
 

@@ -19,6 +19,9 @@ class SumsOfPart {
   SumsOfPart(std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> ladder)
       : part_(std::move(part)), ladder_(std::move(ladder)), now_(ladder_->now()) {
     static_cast<void>(of(sum_kind(now_.level)));
+    // What may be asked for later must not be read then, on an I/O thread.
+    const bool may_change = !now_.known || now_.ignored;
+    if (part_->source != nullptr && may_change) static_cast<void>(of(ChecksumKind::kMd5));
   }
 
   // Of no kind if that kind cannot be summed.
