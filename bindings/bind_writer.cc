@@ -1,9 +1,20 @@
 #include "writer_handle.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace headrace::python {
+
+FileSourceHandle::FileSourceHandle(int descriptor) {
+  const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  source_ = std::make_shared<FileSource>(own);
+}
 
 // A writer that is no longer wanted is aborted. The buffers lent to it go with it.
 WriterHandle::~WriterHandle() {
@@ -40,11 +51,15 @@ void WriterHandle::append(std::span<const std::byte> bytes,
     if (!taken) raise(taken.error());
     bytes = bytes.subspan(*taken);
     if (bytes.empty()) break;
-    // A stream with a piece missing is worthless, so Ctrl-C here ends all of it.
-    wait_interruptibly([&to](steady_clock::time_point until,
-                             MayBlock permit) { return to.wait_for_room(until, permit); },
-                       [&to] { to.abort(); });
+    wait_for_room(to);
   }
+}
+
+void WriterHandle::wait_for_room(ObjectWriter& to) {
+  // A stream with a piece missing is worthless, so Ctrl-C here ends all of it.
+  wait_interruptibly([&to](steady_clock::time_point until,
+                           MayBlock permit) { return to.wait_for_room(until, permit); },
+                     [&to] { to.abort(); });
 }
 
 size_t WriterHandle::write(nb::handle data) {
@@ -68,6 +83,25 @@ size_t WriterHandle::write_lent(nb::handle data) {
   }
   drop_returned();
   return bytes.size();
+}
+
+uint64_t WriterHandle::write_from(const FileSourceHandle& file, uint64_t begin_bytes,
+                                  uint64_t most_bytes) {
+  const Busy busy(*this);
+  if (outcome_) return write_after_end();
+  ObjectWriter& to = writer();
+  uint64_t total_bytes = 0;
+  while (total_bytes < most_bytes) {
+    const Result<ObjectWriter::Taken> taken = without_gil([&](MayBlock) {
+      return to.append_some(file.source(), begin_bytes + total_bytes, most_bytes - total_bytes);
+    });
+    if (!taken) raise(taken.error());
+    total_bytes += taken->size_bytes;
+    if (taken->at_end) break;
+    if (total_bytes < most_bytes) wait_for_room(to);
+  }
+  drop_returned();
+  return total_bytes;
 }
 
 size_t WriterHandle::write_after_end() const {
@@ -157,6 +191,16 @@ uint32_t WriterHandle::crc32c() const {
 }
 
 void bind_writer(nb::module_& module) {
+  nb::class_<FileSourceHandle>(module, "FileSource",
+                               "A local file, kept open to be read again while it is sent.")
+      .def(nb::init<int>(), nb::arg("descriptor"));
+  module.def(
+      "write_from",
+      [](WriterHandle& writer, const FileSourceHandle& file, uint64_t begin, uint64_t most_bytes) {
+        return writer.write_from(file, begin, most_bytes);
+      },
+      nb::arg("writer"), nb::arg("file"), nb::arg("begin"), nb::arg("most_bytes"),
+      "Write bytes of a file from `begin` on; return how many: 0 at its end, for 1 or more asked.");
   nb::class_<WriterHandle>(
       module, "ObjectWriter",
       "One object that is being written: parts of it are under way while more come.\n\n"

@@ -8,8 +8,21 @@
 #include "convert.h"
 #include "headrace/engine.h"
 #include "headrace/store/writing/object_writer.h"
+#include "headrace/store/writing/part_body.h"
 
 namespace headrace::python {
+
+// A local file that can be read again while it is sent. The engine keeps it open, not Python.
+// Thread: any.
+class FileSourceHandle {
+ public:
+  // Of a descriptor, which stays the caller's.
+  explicit FileSourceHandle(int descriptor);
+  const std::shared_ptr<const PartSource>& source() const { return source_; }
+
+ private:
+  std::shared_ptr<const PartSource> source_;
+};
 
 // An object that is being written, with the buffers lent for it. Python counts their references, so
 // none is released on an I/O thread.
@@ -24,6 +37,7 @@ class WriterHandle {
 
   size_t write(nb::handle data);
   size_t write_lent(nb::handle data);
+  uint64_t write_from(const FileSourceHandle& file, uint64_t begin_bytes, uint64_t most_bytes);
   ObjectInfo close();
   // Waits up to `patience_s` for temporary objects to be removed; their removal continues
   // regardless.
@@ -52,6 +66,7 @@ class WriterHandle {
   };
   ObjectWriter& writer() const;
   void append(std::span<const std::byte> bytes, const std::shared_ptr<const void>& token);
+  void wait_for_room(ObjectWriter& to);
   [[noreturn]] size_t write_after_end() const;
   void drop_returned();
   void abort_and_settle();

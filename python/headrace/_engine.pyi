@@ -1377,6 +1377,16 @@ class Listing:
         Names that have arrived, requests sent, whether everything has arrived, and how many objects with the root's own name were left out.
         """
 
+class FileSource:
+    """A local file, kept open to be read again while it is sent."""
+
+    def __init__(self, descriptor: int) -> None: ...
+
+def write_from(writer: ObjectWriter, file: FileSource, begin: int, most_bytes: int) -> int:
+    """
+    Write bytes of a file from `begin` on; return how many: 0 at its end, for 1 or more asked.
+    """
+
 class ObjectWriter:
     """
     One object that is being written: parts of it are under way while more come.

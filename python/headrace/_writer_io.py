@@ -10,11 +10,13 @@ import operator
 import os
 import threading
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headrace import _engine
-from headrace._engine import ObjectInfo
+from headrace._engine import ObjectInfo, ObjectWriter
 from headrace._errors import HeadraceError, InvalidArgumentError, text_of
 from headrace._handled import Handled
 from headrace._leftovers import Writer, patience_s_after, tell_left_behind
@@ -22,9 +24,37 @@ from headrace._leftovers import Writer, patience_s_after, tell_left_behind
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ObjectWriterIO"]
+__all__ = ["ObjectWriterIO", "takes_files", "write_file"]
 
 _log = logging.getLogger("headrace")
+
+_FILE_STEP_BYTES = 16 << 20
+
+
+def write_file(to: ObjectWriter | ObjectWriterIO, source: BinaryIO | io.FileIO) -> Iterator[int]:
+    """Write a local file, step by step, and yield how many bytes each step was.
+
+    Where its parts are too large for memory, it is read twice: for their sums, and while they are
+    sent. If it has changed in between, nothing becomes visible.
+
+    Args:
+        to: if a file, one that `takes_files`.
+        source: a regular file, which is read from its beginning, wherever it stands.
+
+    Raises:
+        CorruptDataError: the file has changed. ``close`` raises it, too.
+        HeadraceError: as `ObjectWriter.write`.
+    """
+    file, begin = _engine.FileSource(source.fileno()), 0
+    step = to._write_from if isinstance(to, ObjectWriterIO) else partial(_engine.write_from, to)
+    while size_bytes := step(file, begin, _FILE_STEP_BYTES):
+        yield size_bytes
+        begin += size_bytes
+
+
+def takes_files(file: Any) -> bool:
+    """Return whether `write_file` can write to a file that is being written."""
+    return isinstance(file, ObjectWriterIO) and isinstance(file._writer, ObjectWriter)
 
 
 class ObjectWriterIO(io.BufferedIOBase):
@@ -178,12 +208,22 @@ class ObjectWriterIO(io.BufferedIOBase):
         if self._is_dropped:  # by a layer, which still has some bytes
             with memoryview(data) as view:
                 return view.nbytes
+        return self._taking(lambda: self._writer.write(data))
+
+    def _write_from(self, file: _engine.FileSource, begin: int, most_bytes: int) -> int:
+        """Take bytes of a local file; see `write_file`."""
+        self._check_open()
+        writer: Any = self._writer
+        return self._taking(lambda: _engine.write_from(writer, file, begin, most_bytes))
+
+    def _taking(self, take: Callable[[], int]) -> int:
+        """Return what `take` does; its error is that of every later call."""
         self._check_process()
         with self._lock:
             if self._failure is not None:
                 raise copy.copy(self._failure)
             try:
-                return self._writer.write(data)
+                return take()
             except BaseException as error:
                 # Python's own errors are about what gives no contiguous bytes: nothing was taken.
                 is_refusal = isinstance(error, TypeError | BufferError | ValueError)

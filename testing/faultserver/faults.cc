@@ -47,6 +47,8 @@ std::string Faults::read_action(const Json& action, Fault& fault) {
       fault.no_hash = value.boolean(true);
     } else if (name == "flip_byte") {
       fault.flip_byte = bytes(value);
+    } else if (name == "flip_sent_byte") {
+      fault.flip_sent_byte = bytes(value);
     } else if (name == "status") {
       fault.status = static_cast<int>(value.integer());
       if (fault.status < 100 || fault.status > 999) return "status is not a status";

@@ -25,7 +25,7 @@ struct Fault {
   double drip_every_s = 0;
   int64_t wrong_length = 0;
   bool wrong_checksum = false, no_hash = false;
-  std::optional<uint64_t> flip_byte;
+  std::optional<uint64_t> flip_byte, flip_sent_byte;
   int status = 0;
   std::optional<std::string> body;
   std::string reason, message;

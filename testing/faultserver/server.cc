@@ -833,6 +833,10 @@ void Loop::process(Connection& connection) {
     std::erase_if(request.headers,
                   [](const auto& header) { return equal_ignoring_case(header.first, "range"); });
   }
+  if (fault && fault->flip_sent_byte && *fault->flip_sent_byte < request.body.size()) {
+    char& byte = request.body[*fault->flip_sent_byte];
+    byte = static_cast<char>(~byte);
+  }
   const std::string url = base_url(request);
   Response response;
   double delay_s = fault ? fault->delay_s : 0;

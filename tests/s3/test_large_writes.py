@@ -21,6 +21,7 @@ import torch
 import headrace
 import headrace.fsspec
 from headrace import _engine, _process
+from headrace._writer_io import write_file
 from headrace.checkpoint._distributed.upload import upload
 from testing.faultserver.client import FaultServer
 from tests.keys import S3_KEYS
@@ -154,34 +155,161 @@ def test_the_log_says_how_far_the_parts_of_a_writer_reach(
     ) in caplog.messages
 
 
-@pytest.mark.parametrize("equal", [False, True])
-def test_an_object_of_twenty_parts_comes_back(
-    configure: Configure, s3_server: FaultServer, equal: bool
-) -> None:
-    configure(memory_budget_bytes=4 << 20)
-    s3_server.bucket("bucket")
-    s3_server.uploads_config(min_part_bytes=1, max_parts=20, equal_parts=equal)
-    store = open_store(s3_server, provider=headrace.S3Options(equal_parts=True if equal else None))
+def open_writer(
+    server: FaultServer,
+    *,
+    equal: bool = False,
+    expected_size_bytes: int | None = None,
+    checksum: Any = "auto",
+) -> headrace.ObjectWriter:
+    """A writer of at most 20 parts, two of which are under way at a time."""
+    server.bucket("bucket")
+    server.uploads_config(min_part_bytes=1, max_parts=20, equal_parts=equal)
+    provider = headrace.S3Options(equal_parts=True if equal else None, checksum=checksum)
+    few = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001)
+    store = open_store(server, provider=provider, retry=few)
     options = store._settings.engine_options("s3")
     limits = {"max_multipart_parts": 20, "min_multipart_part_bytes": 1}
     handle = _engine.StoreHandle(_process.current_engine(), store.url, {**options, **limits})
-    data = os.urandom(1 << 20) * 38
-    writer = handle.open_writer(
+    return handle.open_writer(
         "a",
         if_generation=None,
         content_type="",
         content_encoding="",
         part_bytes=None,
-        expected_size_bytes=None,
+        expected_size_bytes=expected_size_bytes,
         max_parts_in_flight=2,
         upload="",
     )
-    with writer:
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_an_object_of_twenty_parts_comes_back(
+    configure: Configure, s3_server: FaultServer, equal: bool
+) -> None:
+    configure(memory_budget_bytes=4 << 20)
+    data = os.urandom(1 << 20) * 38
+    with open_writer(s3_server, equal=equal) as writer:
         writer.write(data)
     assert s3_server.get("bucket", "a") == data
     sizes = part_sizes(s3_server)
     assert len(sizes) == (19 if equal else 20)
     assert set(sizes) == ({2 << 20} if equal else {1 << 20, 2 << 20})
+
+
+# ── Parts that are larger than the memory for them ───────────────────────────────────────────────
+
+BUDGET = 4 << 20
+FILE_BYTES = (60 << 20) + 77
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20) + bytes(77))
+    return path
+
+
+@pytest.fixture
+def small_memory(configure: Configure) -> None:
+    configure(memory_budget_bytes=BUDGET)
+
+
+def send_file(writer: headrace.ObjectWriter, path: Path) -> headrace.ObjectInfo:
+    with path.open("rb") as file:
+        assert sum(write_file(writer, file)) == path.stat().st_size
+    return writer.close()
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("checksum", ["crc32c", "crc64nvme", "composite", "md5", "auto"])
+def test_a_file_whose_parts_exceed_the_budget_is_sent_within_it(
+    small_memory: None, s3_server: FaultServer, file: Path, equal: bool, checksum: Any
+) -> None:
+    writer = open_writer(s3_server, equal=equal, expected_size_bytes=FILE_BYTES, checksum=checksum)
+    send_file(writer, file)
+    assert s3_server.get("bucket", "a") == file.read_bytes()
+    assert headrace.metrics().memory_peak_live_bytes <= BUDGET
+    assert max(part_sizes(s3_server)) == 4 << 20, "two of them are all of the budget"
+
+
+def test_what_is_written_around_files_keeps_its_place(
+    small_memory: None, s3_server: FaultServer, file: Path
+) -> None:
+    contents = file.read_bytes()
+    other = file.with_name("other")
+    other.write_bytes(b"a small file")
+    parts = [b"in front", file, b"between", other, other, b"behind"]
+    expected = b"in front" + contents + b"between" + b"a small file" * 2 + b"behind"
+    writer = open_writer(s3_server, expected_size_bytes=len(expected))
+    for part in parts:
+        if isinstance(part, bytes):
+            writer.write(part)
+        else:
+            with part.open("rb") as source:
+                assert sum(write_file(writer, source)) == part.stat().st_size
+    writer.close()
+    assert s3_server.get("bucket", "a") == expected
+    assert headrace.metrics().memory_peak_live_bytes <= 2 * BUDGET, "the first part is held"
+
+
+@pytest.mark.parametrize(
+    "action", ["reset", "lost_answer", {"status": 503}, {"flip_sent_byte": 1_500_000}]
+)
+def test_a_part_of_a_file_is_read_again_for_the_next_attempt(
+    small_memory: None, s3_server: FaultServer, file: Path, action: Any
+) -> None:
+    rule = {"match": {"kind": "multipart_part"}, "from": 2, "count": 1, "action": action}
+    s3_server.faults([rule])
+    send_file(open_writer(s3_server, expected_size_bytes=FILE_BYTES), file)
+    assert s3_server.get("bucket", "a") == file.read_bytes()
+    assert len(part_sizes(s3_server)) == 16 + 1
+    assert headrace.metrics().memory_peak_live_bytes <= BUDGET
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "none"])
+@pytest.mark.parametrize("change", ["written", "cut"])
+def test_a_file_that_changes_before_it_was_sent_becomes_no_object(
+    small_memory: None, s3_server: FaultServer, file: Path, change: str, checksum: Any
+) -> None:
+    writer = open_writer(s3_server, expected_size_bytes=FILE_BYTES, checksum=checksum)
+    with file.open("r+b") as source:
+        assert sum(write_file(writer, source)) == FILE_BYTES
+        # The last part is sent at the end.
+        if change == "cut":
+            source.truncate(FILE_BYTES - 1)
+        else:
+            source.seek(-1, os.SEEK_END)
+            source.write(b"?")
+            source.flush()
+        with pytest.raises(
+            headrace.CorruptDataError, match="has changed" if change == "written" else "shorter"
+        ):
+            writer.close()
+    assert s3_server.names("bucket") == []
+    assert s3_server.uploads()["multipart"] == []
+
+
+def test_put_file_sends_parts_that_the_caller_wants_larger_than_memory(
+    small_memory: None, s3_server: FaultServer, file: Path
+) -> None:
+    s3_server.bucket("bucket")
+    files = headrace.fsspec.S3FileSystem(endpoint=s3_server.url, credentials=S3_KEYS)
+    files.put_file(str(file), "bucket/a", block_size=16 << 20)
+    assert s3_server.get("bucket", "a") == file.read_bytes()
+    assert set(part_sizes(s3_server)) == {16 << 20, FILE_BYTES % (16 << 20)}
+    assert headrace.metrics().memory_peak_live_bytes <= 6 << 20, "a piece for each of four parts"
+
+
+def test_one_part_that_is_larger_than_memory_is_an_object(
+    small_memory: None, s3_server: FaultServer, file: Path
+) -> None:
+    s3_server.bucket("bucket")
+    files = headrace.fsspec.S3FileSystem(endpoint=s3_server.url, credentials=S3_KEYS)
+    files.put_file(str(file), "bucket/a", block_size=64 << 20)
+    assert s3_server.get("bucket", "a") == file.read_bytes()
+    assert part_sizes(s3_server) == [FILE_BYTES]
+    assert headrace.metrics().memory_peak_live_bytes <= BUDGET
 
 
 def calls_that_write(module: Path) -> Iterator[ast.Call]:

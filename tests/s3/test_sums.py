@@ -188,6 +188,80 @@ def test_what_a_service_takes_is_logged_once_for_its_host(
     assert "s3://bucket/" in said[0]
 
 
+# ── Bytes that arrive as others than were sent ──────────────────────────────────────────────────
+
+
+SPOILT_PART = {
+    "match": {"kind": "multipart_part"},
+    "from": 2,
+    "count": 1,
+    "action": {"flip_sent_byte": 7},
+}
+
+
+@pytest.mark.parametrize("forced", ["crc32c", "crc64nvme", "composite", "md5"])
+def test_a_part_that_arrived_spoilt_is_sent_again_at_every_level(
+    sums_server: FaultServer, forced: Any
+) -> None:
+    sums_server.faults([SPOILT_PART])
+    in_parts(open_store(sums_server.url, provider=headrace.S3Options(checksum=forced)))
+    assert sums_server.get("bucket", "a") == DATA
+    parts = [entry for entry in sums_server.log() if entry["kind"] == "multipart_part"]
+    assert sorted(entry["status"] for entry in parts) == [200, 200, 200, 400]
+
+
+def test_a_part_that_arrived_spoilt_and_was_accepted_is_sent_again_if_its_etag_tells(
+    sums_server: FaultServer,
+) -> None:
+    sums_server.bucket("bucket", checksums=False)
+    knowing = open_store(sums_server.url)
+    in_parts(knowing)  # ETags are MD5s, and nothing else is compared
+    seen = len(sums_server.log())
+    sums_server.faults([SPOILT_PART])
+    in_parts(knowing, "b")
+    assert sums_server.get("bucket", "b") == DATA
+    sent = [entry["kind"] for entry in sums_server.log()[seen:]].count("multipart_part")
+    assert sent == 4
+
+
+@pytest.mark.parametrize("forced", ["crc32c", "md5"])
+def test_a_write_by_one_request_that_arrived_spoilt_is_sent_again(
+    sums_server: FaultServer, forced: Any
+) -> None:
+    store = open_store(sums_server.url, provider=headrace.S3Options(checksum=forced))
+    store.write("before", b"so that its conditions are known")
+    seen = len(sums_server.log())
+    match = {"kind": "upload", "path_contains": "/bucket/a"}
+    sums_server.faults([{"match": match, "count": 1, "action": {"flip_sent_byte": 7}}])
+    store.write("a", b"some bytes", if_generation="absent")
+    assert sums_server.get("bucket", "a") == b"some bytes"
+    log = [entry for entry in sums_server.log()[seen:] if entry["target"].startswith("/bucket/a")]
+    assert [(entry["method"], entry["status"]) for entry in log] == [("PUT", 400), ("PUT", 200)]
+
+
+def test_a_write_that_arrives_spoilt_each_time_fails_when_it_was_sent_twice(
+    sums_server: FaultServer,
+) -> None:
+    sums_server.faults([{"match": {"kind": "upload"}, "action": {"flip_sent_byte": 7}}])
+    with pytest.raises(headrace.CorruptDataError, match=r"BadDigest.*2 attempts"):
+        open_store(sums_server.url).write("a", b"some bytes")
+    assert kinds(sums_server) == ["upload"] * 2
+    assert sums_server.names("bucket") == []
+
+
+def test_lent_memory_that_changes_while_it_is_sent_is_not_sent_again(
+    sums_server: FaultServer,
+) -> None:
+    data = bytearray(DATA)
+    writer = open_store(sums_server.url).open_writer("a", part_bytes=PART)
+    writer.write_lent(data)
+    data[-1] ^= 0xFF  # of the last part, which is sent at the end
+    with pytest.raises(headrace.CorruptDataError, match=r"part 3.*have changed since"):
+        writer.close()
+    assert kinds(sums_server).count("multipart_part") == 3
+    assert sums_server.names("bucket") == []
+
+
 # ── Services that spoil what they are sent ───────────────────────────────────────────────────────
 
 
@@ -273,12 +347,13 @@ def service(*, compares_md5: bool, etags_are_md5: bool, spoils: bool) -> Iterato
 @pytest.mark.parametrize(
     ("compares_md5", "etags_are_md5"), [(True, False), (False, True), (True, True)]
 )
-def test_a_part_that_was_spoilt_on_its_way_fails_the_upload(
+def test_a_part_that_is_spoilt_each_time_fails_the_upload_when_it_was_sent_twice(
     compares_md5: bool, etags_are_md5: bool
 ) -> None:
     with service(compares_md5=compares_md5, etags_are_md5=etags_are_md5, spoils=True) as server:
         with pytest.raises(headrace.CorruptDataError, match="part 2"):
             in_parts(open_store(server.url))
+        assert [number for number, _ in server.sent].count(2) == 2
         assert server.object == b"", "it was not completed"
         assert server.parts == {}, "it was aborted"
 

@@ -24,6 +24,7 @@ from headrace import (
     MiB,
     NotFoundError,
     ObjectInfo,
+    ObjectWriter,
     PermissionDeniedError,
     PreconditionFailedError,
     Sample,
@@ -33,8 +34,8 @@ from headrace._cli.large import (
     LARGE_BYTES,
     download,
     has_sum_of,
-    pieces_of,
     send,
+    steps_of,
     with_facts,
 )
 from headrace._cli.listing import chunks
@@ -348,13 +349,13 @@ class Copy:
         """Write what stdin gives, on this thread."""
         name = destination.name
 
-        def pieces() -> Iterator[bytes]:
+        def steps(writer: ObjectWriter) -> Iterator[int]:
             while piece := sys.stdin.buffer.read(MiB):
-                yield piece
+                yield writer.write(piece)
 
         try:
             written = send(
-                pieces(),
+                steps,
                 self._connection.patient_store(destination.store.url),
                 name,
                 None,
@@ -564,7 +565,7 @@ class Copy:
         store = self._connection.patient_store(item.destination.url)
         try:
             return send(
-                pieces_of(item.source, info, arrived),
+                partial(steps_of, item.source, info, arrived),
                 store,
                 item.name,
                 info,

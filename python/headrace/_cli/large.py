@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import headrace
 from headrace import (
@@ -15,24 +14,23 @@ from headrace import (
     MiB,
     NotFoundError,
     ObjectInfo,
+    ObjectWriter,
     PreconditionFailedError,
     Store,
     _engine,
 )
 from headrace._cli.part_file import PartFile
 from headrace._leftovers import give_up
-from headrace._location import is_local
+from headrace._location import directory_of, is_local
 from headrace._whole_sum import damage_of, running_sum, tell_not_compared
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from headrace._writer_io import write_file
 
 __all__ = [
     "LARGE_BYTES",
     "download",
     "has_sum_of",
-    "pieces_of",
     "send",
+    "steps_of",
     "with_facts",
 ]
 
@@ -107,7 +105,7 @@ def download(
 
 
 def send(
-    pieces: Iterable[Buffer],
+    steps: Callable[[ObjectWriter], Iterable[object]],
     store: Store,
     name: str,
     info: ObjectInfo | None,
@@ -117,13 +115,14 @@ def send(
     if_generation: str | None,
     check: Callable[[], object],
 ) -> ObjectInfo:
-    """Write `pieces` as one object, by parallel parts; it appears when all of it is there.
+    """Write one object, by parallel parts; it appears when all of it is there.
 
     Args:
-        info: what the pieces are of, if they have a sum.
+        steps: writes all bytes, by as many steps as it yields.
+        info: what the bytes are of, if they have a sum.
 
     Raises:
-        CorruptDataError: the pieces are not what `info` says.
+        CorruptDataError: the bytes are not what `info` says.
     """
     writer = store.open_writer(
         name,
@@ -133,9 +132,9 @@ def send(
         expected_size_bytes=None if info is None else info.size_bytes,
     )
     try:
-        for piece in pieces:
+        check()
+        for _ in steps(writer):
             check()
-            writer.write(piece)
         if info is not None and info.crc32c not in (None, writer.crc32c):
             kind = _engine.CrcKind("crc32c")
             raise _corrupt(writer.url, damage_of(kind, writer.crc32c, info.crc32c or 0))
@@ -146,18 +145,39 @@ def send(
         raise
 
 
-def pieces_of(
-    store: Store, info: ObjectInfo, on_bytes: Callable[[int], object]
-) -> Iterable[memoryview]:
-    """Yield the bytes of an object in order, while what follows is read.
+def steps_of(
+    store: Store, info: ObjectInfo, on_bytes: Callable[[int], object], writer: ObjectWriter
+) -> Iterator[int]:
+    """Write the bytes of an object in order, and yield how many each step was.
 
-    A piece is valid until the next is asked for.
+    Of a remote one, what follows is read meanwhile.
+
+    Raises:
+        PreconditionFailedError: it has changed.
     """
+    written = _of_file(store, info, writer) if is_local(store.url) else _of(store, info, writer)
+    for size_bytes in written:
+        on_bytes(size_bytes)
+        yield size_bytes
+
+
+def _of(store: Store, info: ObjectInfo, writer: ObjectWriter) -> Iterator[int]:
     buffer = memoryview(bytearray(_STEP_BYTES))
     with headrace.open(info, store=store, prefetch_bytes=_PREFETCH_BYTES) as file:
         while size_bytes := file.readinto(buffer):
-            yield buffer[:size_bytes]
-            on_bytes(size_bytes)
+            yield writer.write(buffer[:size_bytes])
+
+
+def _of_file(store: Store, info: ObjectInfo, writer: ObjectWriter) -> Iterator[int]:
+    with open(f"{directory_of(store)}/{info.name}", "rb", buffering=0) as file:
+        yield from write_file(writer, file)
+    # What was opened was another file, or was written meanwhile.
+    if store.stat(info.name).generation != info.generation:
+        error = PreconditionFailedError(
+            f"{store.url_of(info.name)} has changed while it was copied"
+        )
+        error.url = store.url_of(info.name)
+        raise error
 
 
 def has_sum_of(path: str, info: ObjectInfo) -> bool:

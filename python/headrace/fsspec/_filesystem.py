@@ -10,6 +10,7 @@ import hashlib
 import io
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import has_magic
@@ -39,7 +40,7 @@ from headrace._location import after_scheme, before_wildcards, bucket_and_name, 
 from headrace._options import PREFETCH_BYTES, MiB, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Prefix, Store
-from headrace._writer_io import ObjectWriterIO
+from headrace._writer_io import ObjectWriterIO, takes_files, write_file
 from headrace.fsspec._files import CachedFile, ReadFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._json_options import from_json, is_secret, to_json
 from headrace.fsspec._threads import LoopCallback, in_thread, wait_for
@@ -1060,14 +1061,19 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             self.makedirs(rpath, exist_ok=True)
             return
         with open(lpath, "rb", buffering=0) as source:
-            size_bytes = os.fstat(source.fileno()).st_size
-            if size_bytes > 0:  # a pipe has none
-                kwargs.setdefault("expected_size_bytes", size_bytes)
+            found = os.fstat(source.fileno())
+            if found.st_size > 0:  # a pipe has none
+                kwargs.setdefault("expected_size_bytes", found.st_size)
             with self.open(rpath, "xb" if mode == "create" else "wb", **kwargs) as file:
-                callback.set_size(size_bytes)
-                for piece in _pieces(source, size_bytes):
-                    file.write(piece)
-                    callback.relative_update(len(piece))
+                callback.set_size(found.st_size)
+                # What is compressed on its way passes through here.
+                steps: Iterator[int]
+                if takes_files(file) and stat.S_ISREG(found.st_mode):
+                    steps = write_file(file, source)
+                else:
+                    steps = (file.write(piece) for piece in _pieces(source, found.st_size))
+                for size_bytes in steps:
+                    callback.relative_update(size_bytes)
 
     def cp_file(self, path1: str, path2: str, *, done: _Copied | None = None, **_: Any) -> None:
         """Copy an object; the service does it, unless the two are in different buckets.

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from headrace import _engine
 from headrace._background import InOrder
 from headrace._errors import InvalidArgumentError, add_note, text_of
 from headrace._leftovers import give_up, tell_left_behind
@@ -23,6 +22,7 @@ from headrace._manifest import (
 from headrace._newest import group_of, numbers_in
 from headrace._options import require, require_count
 from headrace._store import Store
+from headrace._writer_io import write_file
 from headrace.huggingface._checkpoints import delete_checkpoint, steps
 from headrace.huggingface._scratch import Scratch, clear
 
@@ -31,7 +31,6 @@ __all__ = ["STAGED_PREFIX", "CheckpointUploads"]
 STAGED_PREFIX = ".headrace-upload-"
 """Local folders of this name hold links to the files that are being uploaded."""
 
-_COPIED_BYTES = 4 << 20
 
 FileState = tuple[int, int]
 """The time of a file's last change, in ns, and its size in bytes."""
@@ -210,14 +209,10 @@ def _link(source: str, target: str) -> None:
 def _put(root: Store, name: str, path: Path, expected: FileState) -> FileSum:
     """Upload one file, which still is as `expected`, and return what was sent."""
     writer = root.open_writer(name, expected_size_bytes=path.stat().st_size)
-    crc = size_bytes = 0
     try:
         with path.open("rb") as file:
             before = os.fstat(file.fileno())
-            while data := file.read(_COPIED_BYTES):
-                crc = _engine.crc32c(data, crc)
-                size_bytes += len(data)
-                writer.write(data)
+            size_bytes = sum(write_file(writer, file))
             after = os.fstat(file.fileno())
         if not expected == _state(before) == (after.st_mtime_ns, size_bytes):
             raise InvalidArgumentError(
@@ -229,4 +224,4 @@ def _put(root: Store, name: str, path: Path, expected: FileState) -> FileSum:
         give_up(writer, error)
         raise
     tell_left_behind(writer, root.url_of(name), is_saved=True)
-    return FileSum(size_bytes, crc)
+    return FileSum(size_bytes, writer.crc32c)

@@ -16,7 +16,7 @@ Result<std::string> parse_upload_id(std::string_view xml) {
   constexpr std::string_view kEnd = "UploadId>";
   const size_t end = xml.rfind(kEnd);
   XmlScanner scanner(xml.substr(0, end == xml.npos ? 0 : end + kEnd.size()));
-  bool is_inside = scanner.enter();
+  bool is_inside = scanner.enter() && scanner.name() != "Error";
   while (is_inside && (is_inside = scanner.enter())) {
     if (scanner.name() != "UploadId") {
       scanner.leave();

@@ -22,6 +22,7 @@ struct SentPart {
   uint32_t part_number = 1;  // from 1
   std::string etag = {};     // as the server reported it, with its quotes
   Checksum checksum = {};    // named too, unless of no kind; S3 compares it
+  Checksum ours = {};        // of the bytes that were sent, of the kind that went along
   bool operator==(const SentPart&) const = default;
 };
 

@@ -333,6 +333,44 @@ awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
   co_return Result<void>();
 }
 
+awaitable<Result<void>> Connection::send_source(BodySource& source) {
+  uint64_t offset_bytes = 0;
+  while (offset_bytes < source.size_bytes()) {
+    const Result<std::span<const std::byte>> bytes = co_await read_source(source, offset_bytes);
+    // A body that was announced and does not come: the connection is of no more use.
+    if (!bytes) {
+      if (!aborted_) abort(bytes.error());
+      co_return std::unexpected(bytes.error());
+    }
+    if (aborted_) co_return std::unexpected(*aborted_);
+    ++progress_;
+    if (Result<void> sent = co_await send(*bytes); !sent) co_return sent;
+    offset_bytes += bytes->size();
+  }
+  co_return Result<void>();
+}
+
+awaitable<Result<std::span<const std::byte>>> Connection::read_source(BodySource& source,
+                                                                      uint64_t offset_bytes) {
+  using Bytes = Result<std::span<const std::byte>>;
+  using Token = asio::use_awaitable_t<Executor>;
+  Bytes read;
+  const auto begin = [](auto resume, BodySource* from, uint64_t offset, Bytes* into,
+                        Executor executor) {
+    auto kept = std::make_shared<decltype(resume)>(std::move(resume));
+    from->read(offset, [kept = std::move(kept), into, executor](Bytes bytes) mutable {
+      asio::post(executor, [kept = std::move(kept), into, bytes = std::move(bytes)]() mutable {
+        *into = std::move(bytes);
+        std::move(*kept)();
+      });
+    });
+  };
+  Token token;
+  co_await asio::async_initiate<Token, void()>(begin, token, &source, offset_bytes, &read,
+                                               socket_.get_executor());
+  co_return read;
+}
+
 awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
   if (tls_) return receive_tls(into);
   return socket_.async_receive(asio::buffer(into.data(), into.size()), kAwait);
@@ -461,6 +499,10 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
       enter(Phase::kSend);
     }
     if (!answered && head) {
+      if (sent && request.body_source != nullptr) {
+        if (request.body_begun != nullptr) *request.body_begun = true;
+        sent = co_await send_source(*request.body_source);
+      }
       for (const std::span<const std::byte> part : request.body) {
         if (!sent || part.empty()) continue;
         if (request.body_begun != nullptr) *request.body_begun = true;

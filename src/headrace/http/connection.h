@@ -74,6 +74,10 @@ class Connection final : public Transport {
   awaitable<Result<void>> open_tls();
   Result<void> write_head(const HttpRequest& request, bool& waits);
   awaitable<Result<void>> send(std::span<const std::byte> bytes);
+  awaitable<Result<void>> send_source(BodySource& source);
+  // Does not block the thread while the source reads.
+  awaitable<Result<std::span<const std::byte>>> read_source(BodySource& source,
+                                                            uint64_t offset_bytes);
   // Takes from `bytes` what the socket takes at once.
   Result<void> send_at_once(std::span<const std::byte>& bytes);
   awaitable<Received> receive(std::span<std::byte> into);

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +18,19 @@
 
 namespace headrace {
 
+// Bytes of a body that are not in memory, but are read while it is sent.
+// Thread: any.
+class BodySource {
+ public:
+  // What there is from `offset_bytes` on, as much as suits the source: never empty, and valid until
+  // the next read. Errors: those of the source; the exchange ends with them.
+  using Done = std::move_only_function<void(Result<std::span<const std::byte>>)>;
+  virtual ~BodySource() = default;
+  virtual uint64_t size_bytes() const = 0;
+  // One at a time, in order, from the beginning. `done` runs once, on any thread.
+  virtual void read(uint64_t offset_bytes, Done done) = 0;
+};
+
 // A request in the form in which it is sent. Reused from attempt to attempt: clear() keeps the
 // capacity.
 struct HttpRequest {
@@ -23,6 +38,7 @@ struct HttpRequest {
   std::string target;               // path and query, percent-encoded
   std::string header_lines;  // "Name: value\r\n"..., without Host, User-Agent, Content-Length
   uint8_t optional = 0;      // those that it would do without, as bits that the builder names
+  std::shared_ptr<BodySource> body_source;       // sent first; null: there is none
   std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
   std::string body_text;                         // what own_body() was given
   bool has_body = false;                         // send a Content-Length even for an empty body
@@ -39,6 +55,7 @@ struct HttpRequest {
     target.clear();
     header_lines.clear();
     optional = 0;
+    body_source.reset();
     body.clear();
     has_body = waits_for_continue = on_new_connection = false;
     body_begun = nullptr;
@@ -52,7 +69,7 @@ struct HttpRequest {
     has_body = true;
   }
   uint64_t body_bytes() const {
-    uint64_t total = 0;
+    uint64_t total = body_source != nullptr ? body_source->size_bytes() : 0;
     for (const std::span<const std::byte> part : body) total += part.size();
     return total;
   }

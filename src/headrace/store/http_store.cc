@@ -648,7 +648,7 @@ std::shared_ptr<Pending<SentPart>> HttpStore::send_part(std::string name, std::s
   const std::string url = url_of(name);
   return start<SentPart>(url, !name.empty(), [&] {
     return std::make_shared<SendPartAttempt>(*protocol_, std::move(name), std::move(upload_id),
-                                             std::move(part), std::move(sums));
+                                             std::move(part), std::move(sums), engine_->compute);
   });
 }
 

@@ -27,13 +27,16 @@ class Learned {
     if (answer == Treatment::kUnknown || answer == Treatment::kTaken) return answer;
     return now.time_since_epoch().count() < told >> kTreatmentBits ? answer : Treatment::kUnknown;
   }
-  void note(Treatment answer, TimePoint now) {
+  // True if that is news.
+  bool note(Treatment answer, TimePoint now) {
+    const bool is_news = at(now) != answer;
     const bool lasts = answer == Treatment::kUnknown || answer == Treatment::kTaken;
     const int64_t until = lasts ? 0 : (now + kForgottenAfter).time_since_epoch().count();
     const int64_t told = until << kTreatmentBits | static_cast<int64_t>(answer);
     if (told_.load(std::memory_order_relaxed) != told) {
       told_.store(told, std::memory_order_relaxed);
     }
+    return is_news;
   }
 
  private:

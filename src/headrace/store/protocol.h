@@ -316,8 +316,9 @@ class UrlSigning {
 class ConditionProof {
  public:
   virtual ~ConditionProof() = default;
+  // `with_sum`: with a sum of no bytes, which some buckets demand, and some services refuse.
   virtual void build_write(HttpRequest& request, std::string_view full_name,
-                           const Precondition& precondition) const = 0;
+                           const Precondition& precondition, bool with_sum) const = 0;
   virtual void build_remove(HttpRequest& request, std::string_view full_name) const = 0;
 };
 

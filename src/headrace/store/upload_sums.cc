@@ -44,9 +44,8 @@ std::optional<SumLevel> sum_level(std::string_view name) {
 }
 
 UploadSums after_start(UploadSums sums, AnnouncedSum said) {
-  if ((sums.known && !sums.ignored) || said == AnnouncedSum::kNone) return sums;
-  if (sums.ignored) sums = {.level = *sums.ignored};
-  sums.known = true;
+  if (sums.known || sums.ignored || said == AnnouncedSum::kNone) return sums;
+  // Some only repeat what they were asked for: the first part shows.
   sums.sends_whole = said == AnnouncedSum::kWhole;
   if (said == AnnouncedSum::kOfParts) sums.level = SumLevel::kComposite;
   return sums;

@@ -252,6 +252,9 @@ Refusal GcsProtocol::refusal(const ErrorResponse& response) const {
     code = Code::kTimedOut;
   } else if (status == 409 || status >= 500) {
     code = Code::kUnavailable;  // 409: another change of the same object is under way
+  } else if (status == 400 && (said.reason == "BadDigest" ||
+                               contains_any(said.message, {"doesn't match calculated"}))) {
+    code = Code::kCorrupt;  // of a CRC32C or an MD5, by either API
   } else if (status >= 400) {
     code = Code::kInvalidArgument;
   } else {

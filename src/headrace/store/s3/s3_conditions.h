@@ -15,12 +15,11 @@ class S3ConditionProof final : public ConditionProof {
   S3ConditionProof(std::string bucket, bool in_path, const S3Options& options)
       : paths_(std::move(bucket), in_path, options, root_) {}
   void build_write(HttpRequest& request, std::string_view full_name,
-                   const Precondition& precondition) const override {
+                   const Precondition& precondition, bool with_sum) const override {
     paths_.begin(request, "PUT", full_name);
     paths_.add_new_object(request, {});
     S3Paths::add_precondition(request, precondition);
-    // Some buckets take only what has a checksum: that of no bytes, of the kind that all know.
-    request.header_lines.append("Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n");
+    if (with_sum) request.header_lines.append("Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n");
     request.has_body = true;
   }
   void build_remove(HttpRequest& request, std::string_view full_name) const override {

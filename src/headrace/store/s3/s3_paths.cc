@@ -76,7 +76,8 @@ void S3Paths::append_parameter(std::string& target, std::string_view name, std::
   percent_encode_to(target, value);
 }
 
-void S3Paths::add_precondition(HttpRequest& request, const Precondition& precondition) {
+void S3Paths::add_precondition(HttpRequest& request, const Precondition& precondition,
+                               S3Change change) {
   if (!precondition.generation) return;
   const bool creates = precondition.generation->empty();
   if (creates) {
@@ -86,7 +87,14 @@ void S3Paths::add_precondition(HttpRequest& request, const Precondition& precond
     request.add_header("If-Match", quoted_etag(*precondition.generation));
   }
   if (precondition.if_refused == Precondition::IfRefused::kLeaveOut) {
-    request.optional |= creates ? S3Headers::kCreate : S3Headers::kReplace;
+    using H = S3Headers;
+    switch (change) {
+      case S3Change::kWrite: request.optional |= creates ? H::kCreate : H::kReplace; break;
+      case S3Change::kEndOfUpload:
+        request.optional |= creates ? H::kCreateByEnd : H::kReplaceByEnd;
+        break;
+      case S3Change::kCopy: request.optional |= creates ? H::kCreateByCopy : H::kReplaceByCopy; break;
+    }
   }
 }
 

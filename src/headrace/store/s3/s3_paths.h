@@ -16,9 +16,13 @@ namespace headrace {
 struct S3Headers {
   static constexpr HeaderGroups kObjectSize = header_group(0);
   static constexpr HeaderGroups kChecksumMode = header_group(1);
-  static constexpr HeaderGroups kCreate = header_group(2);  // conditions that we add
-  static constexpr HeaderGroups kReplace = header_group(3);
+  // Conditions that we add, by the kind of request: some services take them with some kinds only.
+  static constexpr HeaderGroups kCreate = header_group(2), kReplace = header_group(3);
+  static constexpr HeaderGroups kCreateByEnd = header_group(4), kReplaceByEnd = header_group(5);
+  static constexpr HeaderGroups kCreateByCopy = header_group(6), kReplaceByCopy = header_group(7);
 };
+// What a write with a condition is.
+enum class S3Change : uint8_t { kWrite, kEndOfUpload, kCopy };
 
 // Thread: any (immutable). Borrows the root.
 class S3Paths {
@@ -46,10 +50,12 @@ class S3Paths {
   }
 
   // Conditions, with ETags in quotes.
-  static void add_precondition(HttpRequest& request, const Precondition& precondition);
+  static void add_precondition(HttpRequest& request, const Precondition& precondition,
+                               S3Change change = S3Change::kWrite);
   // The same of writes, which may have none.
-  void add_write_precondition(HttpRequest& request, const Precondition& precondition) const {
-    if (!looks_before_writes_) add_precondition(request, precondition);
+  void add_write_precondition(HttpRequest& request, const Precondition& precondition,
+                              S3Change change = S3Change::kWrite) const {
+    if (!looks_before_writes_) add_precondition(request, precondition, change);
   }
   // Asks for the sums that are stored with the object.
   static void add_checksum_mode(HttpRequest& request);

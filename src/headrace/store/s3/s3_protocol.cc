@@ -286,7 +286,7 @@ void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::
   if (!copy.source_generation.empty()) {
     request.add_header("x-amz-copy-source-if-match", quoted_etag(copy.source_generation));
   }
-  paths_.add_write_precondition(request, copy.precondition);
+  paths_.add_write_precondition(request, copy.precondition, S3Change::kCopy);
   paths_.add_encryption(request);
   paths_.add_copy_source_customer_key(request);
   request.has_body = true;
@@ -303,20 +303,22 @@ Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
 // Services that speak S3 as it was, or leave out what they do not need, refuse these (501), or all
 // that they do not know (400). Which sums they take is another matter (upload_sums.h).
 std::span<const OptionalHeaders> S3Protocol::optional_headers() const {
+  static constexpr std::string_view kLater =
+      "a change whose answer was lost, and that is sent again, may replace what another writer has "
+      "put there meanwhile";
+  static constexpr OptionalHeaders kOurCreate{"if-none-match", kLater};
+  static constexpr OptionalHeaders kOurReplace{"if-match", kLater};
   static constexpr std::array kGroups = {
       OptionalHeaders{"x-amz-mp-object-size",
                       "it does not compare the size of an upload with what was sent"},
       OptionalHeaders{"x-amz-checksum-mode",
                       "what is read is compared only by size, and by ETag "
                       "where verify= says so"},
-      OptionalHeaders{"if-none-match",
-                      "a write whose answer was lost, and that is sent again, may replace what "
-                      "another writer has put there meanwhile"},
-      OptionalHeaders{"if-match",
-                      "a write whose answer was lost, and that is sent again, may replace what "
-                      "another writer has put there meanwhile"},
+      kOurCreate, kOurReplace,  // S3Change::kWrite
+      kOurCreate, kOurReplace,  // kEndOfUpload
+      kOurCreate, kOurReplace,  // kCopy
   };
-  static_assert(S3Headers::kReplace == header_group(kGroups.size() - 1));
+  static_assert(S3Headers::kReplaceByCopy == header_group(kGroups.size() - 1));
   return kGroups;
 }
 
@@ -348,7 +350,8 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
   refusal.blames_headers =
       status == 501 ||
       (status == 400 && code == Code::kInvalidArgument && said.code != "InvalidDigest" &&
-       !said.message.contains("match") &&  // of a sum or a size with what came
+       // Of a sum or a size with what came.
+       !said.message.contains(" match") && !said.message.contains("ismatch") &&
        (is_bare || said.message.contains("x-amz-") ||
         is_one_of(said.code,
                   {"InvalidArgument", "InvalidRequest", "NotImplemented", "UnsupportedHeader",
@@ -360,7 +363,7 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
       status / 100 == 3 ||
       is_one_of(said.code, {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException",
                             "PermanentRedirect", "TemporaryRedirect"}) ||
-      (status == 400 && said.code.empty() && !region.empty());
+      (status == 400 && said.code.empty() && !region.empty() && region != home_->region());
   if (misdirected && status != 304) {
     // An answer to HEAD has no body; where it goes is in the header that browsers follow.
     const std::string_view location = head.find("location").value_or("");

@@ -108,7 +108,7 @@ TEST(S3Protocol, OnlyServicesOutsideOfAmazonAreAskedWhetherTheyKeepToConditions)
   const S3Protocol other = protocol_of({.encryption = "AES256"}, "run");
   ASSERT_NE(other.condition_proof(), nullptr);
   HttpRequest request;
-  other.condition_proof()->build_write(request, "headrace-uploads/7/c", {.generation = ""});
+  other.condition_proof()->build_write(request, "headrace-uploads/7/c", {.generation = ""}, true);
   EXPECT_EQ(request.target, "/bucket/headrace-uploads/7/c") << "outside of the root";
   EXPECT_THAT(request.header_lines, AllOf(HasSubstr("If-None-Match: *\r\n"),
                                           HasSubstr("Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n"),

@@ -83,7 +83,7 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
   }
   request.add_header("x-amz-mp-object-size", std::to_string(completion.size_bytes));
   request.optional |= S3Headers::kObjectSize;
-  paths_.add_write_precondition(request, completion.precondition);
+  paths_.add_write_precondition(request, completion.precondition, S3Change::kEndOfUpload);
   paths_.add_customer_key(request);
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;

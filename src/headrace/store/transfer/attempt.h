@@ -56,6 +56,8 @@ class Attempt : public ResponseSink {
   Result<Verdict> end();
   // Called if the attempt failed, will be retried, and may have reached the server.
   virtual void will_retry() {}
+  // Of an attempt that failed: what it sent has arrived as other bytes, of which nothing was made.
+  virtual bool arrived_spoilt() const { return false; }
   // Whether the caller has another way to get what it asks for. Then what fails is not tried again;
   // it is still redirected, sent over a fresh connection, or with new credentials.
   virtual bool has_alternative() const { return false; }

@@ -41,10 +41,13 @@ struct LearnedOfBucket {
   HeaderGroups taken(HeaderGroups groups, Learned::TimePoint now) const {
     return those(groups, Learned::Treatment::kTaken, now);
   }
-  void note(HeaderGroups groups, Learned::Treatment answer, Learned::TimePoint now) {
+  // Those of them of which that is news.
+  HeaderGroups note(HeaderGroups groups, Learned::Treatment answer, Learned::TimePoint now) {
+    HeaderGroups news = 0;
     for (size_t i = 0; groups >> i != 0; ++i) {
-      if ((groups >> i & 1U) != 0) headers[i].note(answer, now);
+      if ((groups >> i & 1U) != 0 && headers[i].note(answer, now)) news |= header_group(i);
     }
+    return news;
   }
 
  private:

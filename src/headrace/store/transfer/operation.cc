@@ -362,6 +362,8 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
     }
   }
   if (exchanged) judge_headers(attempt, request, outcome);
+  outcome.spoilt = outcome.error && outcome.error->code() == Code::kCorrupt && exchanged &&
+                   attempt.arrived_spoilt();
   if (entering_) judge_entrance(exchanged.has_value(), outcome);
   if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
   if (exchanged) {
@@ -398,6 +400,12 @@ void Operation::leave_out_headers(const Protocol& protocol, HttpRequest& request
   request.optional &= static_cast<HeaderGroups>(~without);
 }
 
+void Operation::end_header_trial() {
+  if (!rare_) return;
+  rare_->without = rare_->named = rare_->guessed = 0;
+  rare_->with_headers.reset();
+}
+
 // A refusal that headers may be the reason for: the same request follows without one group of them.
 // If that is carried out, they were. If nothing is left to leave out, the first refusal counts.
 void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
@@ -405,28 +413,32 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   const bool is_trial = rare_ && rare_->without != 0;
   const HeaderGroups sent = request.optional;
   if (sent == 0 && !is_trial) return;
+  if (outcome.moved) return end_header_trial();  // it is about the place, and the next one judges
   using Treatment = Learned::Treatment;
   LearnedOfBucket& learned = *store_.learned;
   const std::span<const OptionalHeaders> optional = attempt.protocol().optional_headers();
   const auto now = thread().now();
-  if (attempt.refusal() == nullptr) {
-    if (outcome.error) return;  // it was not understood, which is no matter of headers
+  const Refusal* const refusal = attempt.refusal();
+  if (refusal == nullptr && outcome.error) return;  // not understood: no matter of headers
+  const Code code = refusal != nullptr ? refusal->error.code() : Code::kInternal;
+  // What asks for an object and hears that there is none was understood as well.
+  if (refusal == nullptr || code == Code::kNotFound || code == Code::kPreconditionFailed) {
     if (is_trial) {
-      const HeaderGroups without = std::exchange(rare_->without, 0);
-      rare_->named = rare_->guessed = 0;
-      learned.note(without, Treatment::kRefused, now);
-      via_->host().log.headers_left_out(optional, without, *rare_->with_headers);
-      rare_->with_headers.reset();
+      const HeaderGroups news = learned.note(rare_->without, Treatment::kRefused, now);
+      via_->host().log.headers_left_out(optional, news, *rare_->with_headers);
+      end_header_trial();
     }
-    learned.note(sent, Treatment::kTaken, now);
+    if (refusal == nullptr) static_cast<void>(learned.note(sent, Treatment::kTaken, now));
     return;
   }
   if (!attempt.may_do_without()) {
+    if (outcome.stale_credentials) rare().had_credentials = true;
     // A service that is busy has not judged yet: the trial is sent again like any other request.
     if (!is_trial || (outcome.error && is_retryable(*outcome.error))) return;
-    // Without them it gets another answer than with them, which was the one to tell.
-    rare_->without = rare_->named = rare_->guessed = 0;
-    if (outcome.error) outcome.error = *std::exchange(rare_->with_headers, std::nullopt);
+    // Without them it gets another answer than with them, which was the one to tell, but for one
+    // that is about who asks.
+    if (outcome.error && code != Code::kPermissionDenied) outcome.error = rare_->with_headers;
+    end_header_trial();
     return;
   }
   // The credentials first, where they may be the reason.
@@ -709,13 +721,20 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       case Next::kFreshConnection:
         fresh_next = true;
         attempt.will_retry();
+        end_header_trial();  // what follows may be another request
         break;
       case Next::kNewCredential: store_.credentials->reject(credential_version_); break;
       case Next::kRetry:
         last_ = std::move(step.error);
-        // If it was throttled or never sent, the server did nothing that would have to be looked
-        // for.
-        if (reached_server_ && last_->code() != Code::kThrottled) attempt.will_retry();
+        // If it was throttled, arrived spoilt or was never sent, the server did nothing that would
+        // have to be looked for.
+        if (reached_server_ && last_->code() != Code::kThrottled &&
+            last_->code() != Code::kCorrupt) {
+          {
+          attempt.will_retry();
+          end_header_trial();
+        }
+        }
         tally(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
         if (last_->code() == Code::kThrottled) {

@@ -98,6 +98,7 @@ class Operation final : public Activity {
   uint32_t number();
   void leave_out_headers(const Protocol& protocol, HttpRequest& request,
                          std::chrono::steady_clock::time_point now);
+  void end_header_trial();
   void judge_headers(Attempt& attempt, const HttpRequest& request, RetryState::Outcome& outcome);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);

@@ -9,11 +9,12 @@ bool begins_with(std::string_view text, std::string_view prefix) {
   return same_ignoring_case(text.substr(0, prefix.size()), prefix);
 }
 
-HeaderGroups group_of(std::string_view line, std::span<const OptionalHeaders> groups) {
+HeaderGroups groups_of(std::string_view line, std::span<const OptionalHeaders> groups) {
+  HeaderGroups found = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (begins_with(line, groups[i].prefix)) return header_group(i);
+    if (begins_with(line, groups[i].prefix)) found |= header_group(i);
   }
-  return 0;
+  return found;
 }
 
 // Calls `each` with every line, CR LF included.
@@ -33,14 +34,14 @@ void leave_out(std::string& lines, std::span<const OptionalHeaders> groups, Head
   std::string kept;
   kept.reserve(lines.size());
   for_each_line(lines, [&](std::string_view line) {
-    if ((group_of(line, groups) & which) == 0) kept.append(line);
+    if ((groups_of(line, groups) & which) == 0) kept.append(line);
   });
   lines.swap(kept);
 }
 
 HeaderGroups named_groups(std::string_view refusal, std::span<const OptionalHeaders> groups) {
   HeaderGroups named = 0;
-  for (size_t at = 0; at < refusal.size(); ++at) named |= group_of(refusal.substr(at), groups);
+  for (size_t at = 0; at < refusal.size(); ++at) named |= groups_of(refusal.substr(at), groups);
   return named;
 }
 

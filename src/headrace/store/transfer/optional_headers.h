@@ -19,8 +19,8 @@ using HeaderGroups = uint8_t;
 constexpr size_t kMostHeaderGroups = 8;
 constexpr HeaderGroups header_group(size_t place) { return static_cast<HeaderGroups>(1U << place); }
 
-// Takes the headers of these groups out of "Name: value\r\n"...: a header belongs to the first
-// group that its name begins like.
+// Takes the headers of these groups out of "Name: value\r\n"...: a header belongs to the groups
+// that its name begins like.
 void leave_out(std::string& lines, std::span<const OptionalHeaders> groups, HeaderGroups which);
 // The groups that a refusal names.
 HeaderGroups named_groups(std::string_view refusal, std::span<const OptionalHeaders> groups);

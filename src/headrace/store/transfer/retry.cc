@@ -106,7 +106,9 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
   const bool throttled = error.code() == Code::kThrottled;
   ++(throttled ? throttled_ : failures_);
   if (!throttled) {
-    if (!is_retryable(error) || std::cmp_greater_equal(failures_, options_.max_attempts)) {
+    // The way there may spoil bytes once; bytes that are spoilt again will always be.
+    const bool again = is_retryable(error) || (outcome.spoilt && !std::exchange(was_spoilt_, true));
+    if (!again || std::cmp_greater_equal(failures_, options_.max_attempts)) {
       return {.next = Next::kFail, .error = std::move(error)};
     }
     if (!budget_.try_spend()) {

@@ -54,6 +54,7 @@ class RetryState {
     bool follow_up = false;           // it succeeded, and another request follows
     bool stale = false;               // it failed because the server had closed the idle connection
     bool replaced = false;           // it was ended, so that the rest comes over another connection
+    bool spoilt = false;             // what it sent has arrived as other bytes
     bool stale_credentials = false;  // it was refused, and with new credentials it may not be
     bool moved = false;              // it was refused, since its place is elsewhere
     bool unsettled = false;          // it was refused by a cluster that is changing
@@ -96,7 +97,7 @@ class RetryState {
   Rng& rng_;
   int attempts_ = 0;
   int failures_ = 0, throttled_ = 0, follow_ups_ = 0, redirects_ = 0, unsettled_ = 0;
-  bool was_stale_ = false, credential_rejected_ = false;
+  bool was_stale_ = false, was_spoilt_ = false, credential_rejected_ = false;
 };
 
 }  // namespace headrace

@@ -1,6 +1,7 @@
 #include "headrace/store/writing/condition_probe.h"
 
 #include <chrono>
+#include <utility>
 
 #include "headrace/store/transfer/retry.h"
 
@@ -17,10 +18,10 @@ constexpr const char* kNoGeneration = "00000000000000000000000000000000";
 
 bool ConditionProbe::build(HttpRequest& request) const {
   switch (step_) {
-    case Step::kWrite: proof_.build_write(request, name_, {}); return true;
-    case Step::kCreate: proof_.build_write(request, name_, {.generation = ""}); return true;
+    case Step::kWrite: proof_.build_write(request, name_, {}, with_sum_); return true;
+    case Step::kCreate: proof_.build_write(request, name_, {.generation = ""}, with_sum_); return true;
     case Step::kReplace:
-      proof_.build_write(request, name_, {.generation = kNoGeneration});
+      proof_.build_write(request, name_, {.generation = kNoGeneration}, with_sum_);
       return true;
     case Step::kRemove: proof_.build_remove(request, name_); return true;
     case Step::kDone: return false;
@@ -46,20 +47,29 @@ void ConditionProbe::accepted() {
 
 Result<void> ConditionProbe::refused(Error error) {
   if (is_retryable(error)) return std::unexpected(std::move(error));
+  const Code code = error.code();
   switch (step_) {
-    // Whoever cannot write there cannot find out, and takes the service at its word. Others ask for
-    // themselves.
     case Step::kWrite:
+      if (code == Code::kInvalidArgument && std::exchange(with_sum_, false)) return {};
+      // Whoever may not write there cannot find out, and takes the service at its word. Others ask
+      // for themselves.
+      if (code != Code::kPermissionDenied) return std::unexpected(std::move(error));
+      step_ = Step::kDone;
+      return {};
     case Step::kRemove:  // `headrace clean` finds it
     case Step::kDone: step_ = Step::kDone; return {};
     case Step::kCreate:
     case Step::kReplace: break;
   }
   const bool creates = step_ == Step::kCreate;
-  const Code code = error.code();
   const bool kept = code == Code::kPreconditionFailed || (code == Code::kNotFound && !creates);
   const bool denied = code == Code::kPermissionDenied;  // such writes may need more rights
   if (!kept && !denied && code != Code::kInvalidArgument) return std::unexpected(std::move(error));
+  if (code == Code::kInvalidArgument && error.http_status() == 400 &&
+      !std::exchange(asked_again_, true)) {
+    return {};
+  }
+  asked_again_ = false;
   const Treatment found = kept     ? Treatment::kTaken
                           : denied ? Treatment::kUnknown
                                    : Treatment::kRefused;

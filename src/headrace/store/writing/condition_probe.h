@@ -14,7 +14,8 @@ namespace headrace {
 // A service that ignores a condition answers as one whose condition held, so it is asked to do what
 // it must refuse, to an object of our own: to create what is there, and to replace a generation
 // that is not. Four requests: write without a condition (whatever refuses that is not about
-// conditions), create, replace, remove. Pure: builds requests and is told how they ended.
+// conditions), create, replace, remove; more where it refuses the sum that goes along, or refuses
+// by 400, which may be about anything and is asked twice. Pure: builds requests and is told how they ended.
 // Thread: confined. Borrows its arguments.
 class ConditionProbe {
  public:
@@ -35,6 +36,8 @@ class ConditionProbe {
   WriteConditions& found_;
   const std::string name_;
   Step step_ = Step::kWrite;
+  bool with_sum_ = true;
+  bool asked_again_ = false;  // in this step
 };
 
 }  // namespace headrace

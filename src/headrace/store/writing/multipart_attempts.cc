@@ -7,6 +7,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
 #include "headrace/format/multipart_xml.h"
+#include "headrace/store/writing/part_body.h"
 
 namespace headrace {
 
@@ -86,16 +87,21 @@ Result<Attempt::Verdict> StartMultipartAttempt::refused(Error error) {
 
 SendPartAttempt::SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
                                  std::shared_ptr<const UploadPart> part,
-                                 std::shared_ptr<SumLadder> sums)
+                                 std::shared_ptr<SumLadder> sums,
+                                 std::shared_ptr<ThreadPool> readers)
     : TextAttempt(protocol),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
       part_(std::move(part)),
+      readers_(std::move(readers)),
       sums_(part_, std::move(sums)) {}
 
 void SendPartAttempt::build(HttpRequest& request) {
   protocol().multipart()->build_part(request, name_, upload_id_, part_->part_number, part_->spans,
                                      sums_.next());
+  if (part_->source != nullptr) {
+    request.body_source = std::make_shared<PartBody>(part_, readers_, pool()->shared_from_this());
+  }
 }
 
 Result<Attempt::Verdict> SendPartAttempt::finish() {
@@ -114,6 +120,7 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
   }
   if (!sums_.accepted(*told, md5)) return Verdict::kAgain;
   sent.checksum = *told;
+  sent.ours = sums_.of(sums_.kind());
   result = std::move(sent);
   return Verdict::kDone;
 }
@@ -195,18 +202,23 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   Result<CompletedUpload> completed = protocol().multipart()->parse_completed(response());
   if (!completed) return take_refusal(std::move(completed.error()));
   const std::optional<StoredChecksum>& told = completed->checksum;
+  made_generation_ = completed->generation;
   if (!told || !sums_.crc32c || completed->generation.empty()) return look_at_result();
   // All but the time is known, as after a write by one request. A look that fails would only make
   // a failure of what has succeeded.
+  const std::vector<Checksum> parts = part_sums();
   if (const auto* const whole = std::get_if<Checksum>(&*told)) {
     const Checksum ours = sum_like(*whole);
-    if (ours.empty() || ours != *whole) return look_at_result();
+    if (ours.empty() || ours != *whole) {
+      if (is_composite(*whole)) {
+        return end_with_sum(std::move(completed->generation), Checksum());
+      }
+      contradicted_ = !ours.empty();
+      return look_at_result();
+    }
     return end_with_sum(std::move(completed->generation), ours);
   }
   const auto& composite = std::get<CompositeChecksum>(*told);
-  std::vector<Checksum> parts;
-  parts.reserve(parts_.size());
-  for (const SentPart& part : parts_) parts.push_back(part.checksum);
   // Where the service has told nothing of a part, there is nothing to compare with.
   const bool all_told = std::ranges::all_of(
       parts, [&](const Checksum& sum) { return sum.kind() == composite.kind(); });
@@ -216,6 +228,17 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
                    to_text(*told), " of ", parts.size(), " parts that have another one");
   }
   return end_with_sum(std::move(completed->generation), Checksum());
+}
+
+std::vector<Checksum> CompleteMultipartAttempt::part_sums() const {
+  std::vector<Checksum> sums;
+  sums.reserve(parts_.size());
+  for (const SentPart& part : parts_) sums.push_back(part.checksum);
+  return sums;
+}
+
+bool CompleteMultipartAttempt::is_composite(const Checksum& told) const {
+  return CompositeChecksum(told, static_cast<uint32_t>(parts_.size())).is_of(part_sums());
 }
 
 Attempt::Verdict CompleteMultipartAttempt::end_with_sum(std::string generation, Checksum sum) {
@@ -238,12 +261,21 @@ Checksum CompleteMultipartAttempt::sum_like(const Checksum& told) const {
 
 Match CompleteMultipartAttempt::compare(const ObjectInfo& found) const {
   const Match match = compare_bytes(found, size_bytes_, sum_like(found.checksum));
+  if (match == Match::kOther && found.size_bytes == size_bytes_ && is_composite(found.checksum)) {
+    return Match::kSame;
+  }
   return match == Match::kUnknown && is_of_parts(found, parts_) ? Match::kSame : match;
 }
 
 bool CompleteMultipartAttempt::is_good(Match match) const {
   return match == Match::kSame ||
-         (match == Match::kUnknown && (!sums_.crc32c || !sums_.always_told));
+         (match == Match::kUnknown && !contradicted_ && (!sums_.crc32c || !sums_.always_told));
+}
+
+// What is there is another writer's, if it is not what the answer named.
+std::optional<ObjectInfo> CompleteMultipartAttempt::made_object(const ObjectInfo& found) const {
+  if (made_generation_.empty() || found.generation == made_generation_ || contradicted_) return {};
+  return ObjectInfo{.name = name_, .size_bytes = size_bytes_, .generation = made_generation_};
 }
 
 std::optional<Error> CompleteMultipartAttempt::wrong_result(const ObjectInfo& found) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/thread_pool.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/store/transfer/operation.h"
 #include "headrace/store/writing/publish_attempt.h"
@@ -45,18 +46,20 @@ class StartMultipartAttempt final : public TextAttempt {
 class SendPartAttempt final : public TextAttempt {
  public:
   SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                  std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums);
+                  std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums,
+                  std::shared_ptr<ThreadPool> readers);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }
+  bool arrived_spoilt() const override { return sums_.arrived_spoilt(); }
   Result<SentPart> result;
 
  private:
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
-  Error wrong_part(const Checksum& stored, const Checksum& sent) const;
 
   const std::string name_, upload_id_;
   const std::shared_ptr<const UploadPart> part_;
+  const std::shared_ptr<ThreadPool> readers_;  // of its source
   SumsOfPart sums_;
 };
 
@@ -124,8 +127,13 @@ class CompleteMultipartAttempt final : public PublishAttempt {
     return protocol().looks_before_writes() || protocol().condition_proof() != nullptr;
   }
   std::optional<Error> wrong_result(const ObjectInfo& found) const override;
+  std::optional<ObjectInfo> made_object(const ObjectInfo& found) const override;
   // That of ours with which this one can be compared.
   Checksum sum_like(const Checksum& told) const;
+  // Of the parts, as the service has told them.
+  std::vector<Checksum> part_sums() const;
+  // Whether it is the sum of these, which some services do not say.
+  bool is_composite(const Checksum& told) const;
   // Ends with the object that the answer describes.
   Verdict end_with_sum(std::string generation, Checksum sum);
 
@@ -133,6 +141,8 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   const std::vector<SentPart> parts_;
   const uint64_t size_bytes_;
   const WholeSums sums_;
+  std::string made_generation_;  // that the answer names
+  bool contradicted_ = false;    // the answer has another sum than ours
   std::string scratch_;
 };
 

@@ -25,6 +25,7 @@ MultipartUpload::Limits MultipartUpload::limits() const {
   limits.max_part_bytes = store_->write_limits().max_multipart_part_bytes;
   limits.max_parts = store_->write_limits().max_multipart_parts;
   limits.equal_parts = store_->has_equal_parts();
+  limits.rereads = !store_->tells_xxh64();  // which is of all bytes in their order
   return limits;
 }
 
@@ -136,9 +137,9 @@ WholeSums MultipartUpload::whole_sums(const std::optional<Crc32c>& crc32c) {
   const Lock lock(mutex_);
   if (store_->tells_xxh64()) whole.xxh64 = Checksum(ChecksumKind::kXxh64, xxh64_.value());
   if (sums.level == SumLevel::kCrc64Nvme && !sent_.empty()) {
-    whole.crc64nvme = sent_[0].checksum;
+    whole.crc64nvme = sent_[0].ours;
     for (size_t i = 1; i < sent_.size(); ++i) {
-      whole.crc64nvme = joined(whole.crc64nvme, sent_[i].checksum, sizes_[i]);
+      whole.crc64nvme = joined(whole.crc64nvme, sent_[i].ours, sizes_[i]);
     }
   }
   if (crc32c && sums.sends_whole) {

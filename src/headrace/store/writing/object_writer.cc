@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
+
+#include "headrace/store/writing/part_body.h"
 
 namespace headrace {
 namespace {
@@ -72,7 +75,10 @@ ObjectWriter::ObjectWriter(Environment environment, std::shared_ptr<Upload> uplo
     : environment_(std::move(environment)),
       upload_(std::move(upload)),
       sizes_(sizes),
-      max_parts_in_flight_(max_parts_in_flight) {}
+      max_parts_in_flight_(max_parts_in_flight),
+      most_held_bytes_(upload_->limits().rereads
+                           ? environment_.pool->budget_bytes() / max_parts_in_flight
+                           : std::numeric_limits<uint64_t>::max()) {}
 
 // Nothing is in progress: completions keep the writer alive.
 ObjectWriter::~ObjectWriter() {
@@ -98,36 +104,66 @@ Result<void> ObjectWriter::append(std::span<const std::byte> bytes,
   return {};
 }
 
+Result<void> ObjectWriter::check_open() {
+  const Lock lock(mutex_);
+  if (error_) return std::unexpected(*error_);
+  if (state_ != State::kOpen) {
+    return std::unexpected(Error(Code::kInvalidArgument, "it was closed, and takes no more bytes")
+                               .with_url(environment_.url));
+  }
+  blocked_at_ = parts_done_;
+  return {};
+}
+
+Result<void> ObjectWriter::check_size(uint64_t more_bytes) {
+  Result<void> fits = sizes_.check(taken_.size_bytes + more_bytes);
+  if (!fits) {
+    fits = std::unexpected(std::move(fits.error()).with_url(environment_.url));
+    give_up(fits.error());
+  }
+  return fits;
+}
+
+bool ObjectWriter::part_to_fill() {
+  // A full part is sent only once more bytes follow, since an object of one part is written more
+  // simply.
+  if (filling_ && filling_->size_bytes == sizes_.of(filling_->part_number) && !try_send_filled()) {
+    return false;
+  }
+  if (!filling_) {
+    filling_ = std::make_shared<UploadPart>();
+    filling_->part_number = ++taken_.part_count;
+    filling_->offset_bytes = taken_.size_bytes;
+  }
+  return true;
+}
+
+std::span<const std::byte> ObjectWriter::take_copied(size_t size_bytes) {
+  std::vector<std::span<const std::byte>>& spans = filling_->spans;
+  const std::span<const std::byte> piece = spare_.first(size_bytes);
+  spare_ = spare_.subspan(size_bytes);
+  if (!spans.empty() && spans.back().data() + spans.back().size() == piece.data()) {
+    spans.back() = {spans.back().data(), spans.back().size() + size_bytes};
+  } else {
+    spans.push_back(piece);
+  }
+  return piece;
+}
+
+void ObjectWriter::count(std::span<const std::byte> piece) {
+  filling_->crc32c = filling_->crc32c.extended(piece);
+  filling_->size_bytes += piece.size();
+  taken_.size_bytes += piece.size();
+}
+
 Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
                                          const std::shared_ptr<const void>& lent) {
   const bool lend = lent != nullptr && bytes.size() >= kMinLentBytes;
+  if (Result<void> open = check_open(); !open) return std::unexpected(open.error());
+  if (Result<void> fits = check_size(bytes.size()); !fits) return std::unexpected(fits.error());
   size_t taken_bytes = 0;
-  {
-    const Lock lock(mutex_);
-    if (error_) return std::unexpected(*error_);
-    if (state_ != State::kOpen) {
-      return std::unexpected(Error(Code::kInvalidArgument, "it was closed, and takes no more bytes")
-                                 .with_url(environment_.url));
-    }
-    blocked_at_ = parts_done_;
-  }
-  if (Result<void> fits = sizes_.check(taken_.size_bytes + bytes.size()); !fits) {
-    const Error error = std::move(fits.error()).with_url(environment_.url);
-    give_up(error);
-    return std::unexpected(error);
-  }
   while (taken_bytes < bytes.size()) {
-    // A full part is sent only once more bytes follow, since an object of one part is written more
-    // simply.
-    if (filling_ && filling_->size_bytes == sizes_.of(filling_->part_number) &&
-        !try_send_filled()) {
-      break;
-    }
-    if (!filling_) {
-      filling_ = std::make_shared<UploadPart>();
-      filling_->part_number = ++taken_.part_count;
-      filling_->offset_bytes = taken_.size_bytes;
-    }
+    if (!part_to_fill()) break;
     UploadPart& part = *filling_;
     const uint64_t room_bytes = sizes_.of(part.part_number) - part.size_bytes;
     std::span<const std::byte> piece =
@@ -136,29 +172,75 @@ Result<size_t> ObjectWriter::append_some(std::span<const std::byte> bytes,
       if (part.lent.empty() || part.lent.back() != lent) part.lent.push_back(lent);
       part.spans.push_back(piece);
     } else {
-      Result<std::span<std::byte>> into = room_to_copy(piece.size());
-      if (!into) {
-        give_up(into.error());
-        return std::unexpected(std::move(into.error()));
-      }
+      const Result<std::span<std::byte>> into = room_to_copy(piece.size());
+      if (!into) return std::unexpected(into.error());
       if (into->empty()) break;
       const size_t size_bytes = std::min<size_t>({piece.size(), into->size(), kCopyBytes});
       std::memcpy(into->data(), piece.data(), size_bytes);
-      spare_ = into->subspan(size_bytes);
-      piece = into->first(size_bytes);
-      if (!part.spans.empty() &&
-          part.spans.back().data() + part.spans.back().size() == piece.data()) {
-        part.spans.back() = {part.spans.back().data(), part.spans.back().size() + size_bytes};
-      } else {
-        part.spans.push_back(piece);
-      }
+      piece = take_copied(size_bytes);
     }
-    part.crc32c = part.crc32c.extended(piece);
-    part.size_bytes += piece.size();
-    taken_.size_bytes += piece.size();
+    count(piece);
     taken_bytes += piece.size();
   }
   return taken_bytes;
+}
+
+bool ObjectWriter::is_reread(const UploadPart& part, const PartSource* source,
+                             uint64_t offset_bytes) const {
+  if (part.size_bytes == 0) return sizes_.of(part.part_number) > most_held_bytes_;
+  return part.source.get() == source && part.spans.empty() &&
+         part.source_begin_bytes + part.source_size_bytes == offset_bytes;
+}
+
+Result<ObjectWriter::Taken> ObjectWriter::append_some(
+    const std::shared_ptr<const PartSource>& source, uint64_t begin_bytes, uint64_t most_bytes) {
+  if (Result<void> open = check_open(); !open) return std::unexpected(open.error());
+  Taken taken;
+  while (taken.size_bytes < most_bytes && !taken.at_end) {
+    if (!part_to_fill()) break;
+    UploadPart& part = *filling_;
+    const uint64_t offset_bytes = begin_bytes + taken.size_bytes;
+    const uint64_t wanted_bytes = std::min(most_bytes - taken.size_bytes,
+                                           sizes_.of(part.part_number) - part.size_bytes);
+    const bool rereads = is_reread(part, source.get(), offset_bytes);
+    Result<std::span<std::byte>> into = rereads ? room_to_sum() : room_to_copy(wanted_bytes);
+    if (!into) return std::unexpected(std::move(into.error()));
+    if (into->empty()) break;
+    const Result<size_t> read = source->read(
+        offset_bytes, into->first(std::min({wanted_bytes, into->size(), kSourcePieceBytes})));
+    if (!read) {
+      const Error error = Error(read.error()).with_url(environment_.url);
+      give_up(error);
+      return std::unexpected(error);
+    }
+    taken.at_end = *read == 0;
+    if (taken.at_end) break;
+    if (Result<void> fits = check_size(*read); !fits) return std::unexpected(fits.error());
+    if (rereads) {
+      if (part.source == nullptr) part.source_begin_bytes = offset_bytes;
+      part.source = source;
+      part.source_size_bytes += *read;
+      count(into->first(*read));
+      part.source_crc32c = part.crc32c;
+    } else {
+      count(take_copied(*read));
+    }
+    taken.size_bytes += *read;
+  }
+  return taken;
+}
+
+Result<std::span<std::byte>> ObjectWriter::room_to_sum() {
+  if (piece_.data() == nullptr) piece_ = environment_.pool->allocate(kSourcePieceBytes);
+  if (piece_.data() == nullptr) return no_memory(kSourcePieceBytes);
+  return piece_.bytes();
+}
+
+std::unexpected<Error> ObjectWriter::no_memory(uint64_t size_bytes) {
+  Error error = Error(Code::kExhausted, cat("the system has no memory for ", size_bytes, " bytes"))
+                    .with_url(environment_.url);
+  give_up(error);
+  return std::unexpected(std::move(error));
 }
 
 Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
@@ -178,11 +260,7 @@ Result<std::span<std::byte>> ObjectWriter::room_to_copy(uint64_t wanted_bytes) {
     // like a read that is waited for.
     block = environment_.pool->allocate(size_bytes);
   }
-  if (block->data() == nullptr) {
-    return std::unexpected(
-        Error(Code::kExhausted, cat("the system has no memory for ", size_bytes, " bytes"))
-            .with_url(environment_.url));
-  }
+  if (block->data() == nullptr) return no_memory(size_bytes);
   spare_ = block->bytes();
   part.blocks.push_back(std::move(*block));
   return spare_;
@@ -240,7 +318,7 @@ void ObjectWriter::begin_close() {
   {
     const Lock lock(mutex_);
     if (state_ == State::kOpen) {
-      single = !sent_any_;
+      single = !sent_any_ && (!filling_ || filling_->source == nullptr);
       // A part that waits only for its turn may exceed the limit.
       if (single || filling_) ++in_flight_;
       state_ = single ? State::kPublishing : State::kClosing;

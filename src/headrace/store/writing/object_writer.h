@@ -88,6 +88,15 @@ class ObjectWriter final : public UnfinishedWrite,
   // flight.
   Result<size_t> append_some(std::span<const std::byte> bytes,
                              const std::shared_ptr<const void>& lent);
+  // The same for up to `most_bytes` from `begin_bytes` on in a source. What of them makes a part
+  // that memory cannot hold as often as parts are in flight is read now for its sum, and read again
+  // when it is sent; the rest is copied. May block on the source.
+  struct Taken {
+    uint64_t size_bytes = 0;
+    bool at_end = false;  // of the source
+  };
+  Result<Taken> append_some(const std::shared_ptr<const PartSource>& source, uint64_t begin_bytes,
+                            uint64_t most_bytes);
   // True once append_some() is worth another try.
   bool wait_for_room(std::chrono::steady_clock::time_point until, MayBlock may_block);
 
@@ -128,6 +137,18 @@ class ObjectWriter final : public UnfinishedWrite,
 
   ObjectWriter(Environment environment, std::shared_ptr<Upload> upload, const PartSizes& sizes,
                uint32_t max_parts_in_flight);
+  // What append_some() begins with. Errors: why it takes nothing.
+  Result<void> check_open();
+  Result<void> check_size(uint64_t more_bytes);
+  // Makes room in the part that is being filled, or begins the next one. False if there is none now.
+  bool part_to_fill();
+  bool is_reread(const UploadPart& part, const PartSource* source, uint64_t offset_bytes) const;
+  // Bytes that were copied to the front of `spare_` become the part's.
+  std::span<const std::byte> take_copied(size_t size_bytes);
+  void count(std::span<const std::byte> piece);
+  Result<std::span<std::byte>> room_to_sum();
+  // The writer has failed for want of memory.
+  std::unexpected<Error> no_memory(uint64_t size_bytes);
   // Memory for more bytes of the part that is being filled. Empty if there is none now.
   Result<std::span<std::byte>> room_to_copy(uint64_t wanted_bytes);
   bool try_send_filled();
@@ -143,10 +164,12 @@ class ObjectWriter final : public UnfinishedWrite,
   const std::shared_ptr<Upload> upload_;
   const PartSizes sizes_;
   const uint32_t max_parts_in_flight_;
+  const uint64_t most_held_bytes_;  // of a part that could be read again
 
   // The caller's.
   std::shared_ptr<UploadPart> filling_;
   std::span<std::byte> spare_;  // of the last block of `filling_`
+  Block piece_;                 // of a source, while it is summed
   Upload::Whole taken_;         // its CRC32C without the part that is being filled
   uint64_t blocked_at_ = 0;     // parts_done_ when there was no room
 

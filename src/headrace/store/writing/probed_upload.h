@@ -16,7 +16,11 @@ class ProbedUpload final : public Upload, public std::enable_shared_from_this<Pr
  public:
   ProbedUpload(std::shared_ptr<HttpStore> store, const WriteRequest& target);
 
-  Limits limits() const override { return multipart_->limits(); }
+  Limits limits() const override {
+    Limits limits = multipart_->limits();
+    limits.rereads = false;  // a stream holds its parts
+    return limits;
+  }
   void send(std::shared_ptr<const UploadPart> part, Done done) override;
   void publish(const Whole& whole, Published done) override;
   void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;

@@ -171,6 +171,12 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
   // violation; without one, equal bytes are as good as ours.
   const Match match = compare(*found);
   const bool replaced = !wanted_.generation || *wanted_.generation != found->generation;
+  if (made_ && match != Match::kSame) {
+    if (std::optional<ObjectInfo> made = made_object(*found)) {
+      result = std::move(*made);
+      return Verdict::kDone;
+    }
+  }
   const bool done = made_ ? is_good(match) : may_be_done(match, replaced);
   if (done && !is_proven_by(*found)) {
     step_ = Step::kFirst;
@@ -184,12 +190,9 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
   }
   if (match == Match::kUnknown && wanted_.generation && replaced) {
     // If sent again, it would be refused, whoever wrote what is there.
-    return end_with(
-        Error(Code::kUnavailable,
-              cat("the answer was lost, and the server tells no CRC32C of the ", found->size_bytes,
-                  " bytes that are there now (generation ", found->generation,
-                  "): whether they are those of this request is unknown; read them to find out")));
+    return end_with(outcome_unknown());
   }
+  maybe_made_ = match == Match::kUnknown;
   return repeat_on(found->generation);
 }
 
@@ -206,6 +209,12 @@ Result<Attempt::Verdict> PublishAttempt::repeat_on(const std::string& generation
   will_repeat();
   step_ = Step::kFirst;
   return Verdict::kAgain;
+}
+
+Error PublishAttempt::outcome_unknown() const {
+  return Error(Code::kUnavailable,
+               "the answer was lost, and the server tells no checksum of what is there now: whether "
+               "it is what this request has made is unknown; read it to find out");
 }
 
 Attempt::Verdict PublishAttempt::end_with(Error error) {
@@ -248,6 +257,9 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
   if (step_ == Step::kChange && error.code() == Code::kThrottled && looks_at_target()) {
     target_seen_ = false;  // it is sent again much later
     step_ = Step::kFirst;
+  }
+  if (step_ == Step::kChange && maybe_made_ && error.code() == Code::kNotFound) {
+    return end_with(outcome_unknown());  // an upload that was completed is no more
   }
   if (step_ == Step::kChange && resolved_before_ &&
       (error.code() == Code::kPreconditionFailed || error.code() == Code::kNotFound)) {

@@ -88,6 +88,9 @@ class PublishAttempt : public TextAttempt {
   Verdict end_with(Error error);
   // Whether the result of a change that the server has made is right.
   virtual bool is_good(Match match) const { return match == Match::kSame; }
+  // What the last change has made, as its answer describes it, if what was found later is something
+  // else.
+  virtual std::optional<ObjectInfo> made_object(const ObjectInfo& /*found*/) const { return {}; }
   // The error if it is not.
   virtual std::optional<Error> wrong_result(const ObjectInfo&) const { return std::nullopt; }
   // What a failed condition may mean other than that the target has changed. "": nothing.
@@ -113,6 +116,7 @@ class PublishAttempt : public TextAttempt {
   bool build_before_change(HttpRequest& request);
   // Errors: kPreconditionFailed if an object of this generation ("": none) must not be replaced.
   Result<void> check_target(const std::string& generation);
+  Error outcome_unknown() const;
   Error unkept_condition(Learned::Treatment answer) const;
   Result<Verdict> finish() final;
   Result<Verdict> finish_resolve();
@@ -136,6 +140,7 @@ class PublishAttempt : public TextAttempt {
   bool resolved_before_ = false;  // the answer to a change was lost at least once
   bool made_ = false;             // the server said that it has made the change
   int times_made_ = 0;            // that it said so, and nothing was there
+  bool maybe_made_ = false;       // what is there may be what a lost change has made
   ObjectInfo described_;          // what is there, as it will be described
 
  protected:

@@ -1,6 +1,7 @@
 #include "headrace/store/writing/sums_of_part.h"
 
 #include "headrace/format/running_sum.h"
+#include "headrace/store/writing/part_body.h"
 
 namespace headrace {
 
@@ -10,7 +11,8 @@ Checksum SumsOfPart::of(ChecksumKind kind) const {
   Checksum& kept = kind == ChecksumKind::kMd5 ? md5_ : other_;
   if (kept.kind() != kind) {
     RunningSum sum(kind);
-    for (const std::span<const std::byte> span : part_->spans) sum.extend(span);
+    // What cannot be read now gives a sum that no service takes for right.
+    static_cast<void>(for_each_piece(*part_, [&sum](std::span<const std::byte> piece) { sum.extend(piece); }));
     kept = sum.value();
   }
   return kept;
@@ -18,15 +20,28 @@ Checksum SumsOfPart::of(ChecksumKind kind) const {
 
 SentSums SumsOfPart::next() {
   now_ = ladder_->now();
+  spoilt_ = false;
   const Checksum beside = now_.ignored ? of(ChecksumKind::kCrc32c) : Checksum();
   return {of(kind()), beside};
 }
 
-std::optional<Checksum> SumsOfPart::contradicted(const Checksum& told, const Checksum& md5) const {
-  if (!told.empty() && told != of(told.kind())) return of(told.kind());
+bool SumsOfPart::has_changed() const {
+  if (part_->source != nullptr) return false;  // it is compared while it is sent
+  Crc32c now;
+  for (const std::span<const std::byte> span : part_->spans) now = now.extended(span);
+  return now != part_->crc32c;
+}
+
+std::optional<Checksum> SumsOfPart::contradicted(const Checksum& told, const Checksum& md5) {
+  std::optional<Checksum> ours;
   const bool compares = now_.level == SumLevel::kMd5 && now_.etags == Etags::kMd5 && !md5.empty();
-  if (compares && md5 != of(ChecksumKind::kMd5)) return of(ChecksumKind::kMd5);
-  return std::nullopt;
+  if (!told.empty() && told != of(told.kind())) {
+    ours = of(told.kind());
+  } else if (compares && md5 != of(ChecksumKind::kMd5)) {
+    ours = of(ChecksumKind::kMd5);
+  }
+  spoilt_ = ours && !has_changed();
+  return ours;
 }
 
 bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
@@ -34,6 +49,8 @@ bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
   const bool etags_are_asked = now_.level == SumLevel::kMd5 && now_.etags == Etags::kUnknown;
   // A service that has said that it takes sums, or is told to, is believed.
   if (now_.known && !etags_are_asked) return true;
+  // That there are no bytes proves nothing, and teaches nothing about ETags.
+  if (part_->size_bytes == 0 && !is_told) return true;
   // One that tells its sum does not have to be asked for more.
   const bool is_md5 = !is_told && !md5.empty() && md5 == of(ChecksumKind::kMd5);
   const UploadSums next = after_bytes(now_, is_told, is_md5);
@@ -45,7 +62,25 @@ bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
   return next.known;
 }
 
+void SumsOfPart::accepted_for_good(const Checksum& told, const Checksum& md5) {
+  if (accepted(told, md5)) return;
+  UploadSums next = ladder_->now();
+  next.known = true;
+  ladder_->settle(next);
+}
+
 bool SumsOfPart::refused(Error& error) {
+  if (error.code() == Code::kCorrupt) {
+    spoilt_ = !has_changed();
+    if (!spoilt_) {
+      error = Error(Code::kCorrupt, cat("its bytes have changed since they were given to be written, "
+                                        "which must wait until they are sent (",
+                                        error.message(), ")"))
+                  .with_http_status(error.http_status())
+                  .with_request_id(error.request_id());
+    }
+    return false;
+  }
   if (!may_be_about_sums(error)) return false;
   const std::optional<UploadSums> next = after_refused_bytes(now_);
   if (!next) {

@@ -19,29 +19,41 @@ class SumsOfPart {
   SumsOfPart(std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> ladder)
       : part_(std::move(part)), ladder_(std::move(ladder)), now_(ladder_->now()) {
     static_cast<void>(of(sum_kind(now_.level)));
+    // What may be asked for later must not be read then, on an I/O thread.
+    const bool may_change = !now_.known || now_.ignored;
+    if (part_->source != nullptr && may_change) static_cast<void>(of(ChecksumKind::kMd5));
   }
 
   // Of no kind if that kind cannot be summed.
   Checksum of(ChecksumKind kind) const;
   // For the next request.
   SentSums next();
+  // The present one was refused because other bytes have arrived than were sent, or an answer has
+  // contradicted them. Not if it is the bytes that have changed: then they cannot be sent again.
+  bool arrived_spoilt() const { return spoilt_; }
   ChecksumKind kind() const { return sum_kind(now_.level); }
 
   // The request was accepted: `told` is the sum of that kind that the answer has, `md5` the MD5
   // that it has, each of no kind if it has none. What it tells must be right. False: nothing has
   // proved the bytes so far, and how they should be sent (again) is known now.
   bool accepted(const Checksum& told, const Checksum& md5);
+  // The same of bytes that are not sent again: the next ones have what proves them.
+  void accepted_for_good(const Checksum& told, const Checksum& md5);
+  // Whether the service's ETags are known to be MD5s.
+  bool has_md5_etags() const { return now_.etags == Etags::kMd5; }
   // Of an answer that was accepted: the sum of ours that one of those contradicts.
-  std::optional<Checksum> contradicted(const Checksum& told, const Checksum& md5) const;
+  std::optional<Checksum> contradicted(const Checksum& told, const Checksum& md5);
   // The request was refused. True: it is to be sent with other sums. False: `error` is the reason,
   // the first one where several were refused.
   bool refused(Error& error);
 
  private:
+  bool has_changed() const;
   const std::shared_ptr<const UploadPart> part_;
   const std::shared_ptr<SumLadder> ladder_;
   UploadSums now_;  // of the present request
   std::optional<Error> first_refusal_;
+  bool spoilt_ = false;
   mutable Checksum md5_, other_;  // once they were computed
 };
 

@@ -17,13 +17,28 @@
 
 namespace headrace {
 
-// A numbered piece of the object. Its bytes are in blocks of the pool, in lent memory, or both, and
-// stay there until the last owner releases the part. Thread: any (immutable once sent).
+// Bytes that can be read more than once, so that they need not be held while they are sent.
+// Thread: any.
+class PartSource {
+ public:
+  virtual ~PartSource() = default;
+  // Fills the front of `into` with what there is from `offset_bytes` on, and returns how much that
+  // is: 0 at the end. May block. Errors: kUnavailable.
+  virtual Result<size_t> read(uint64_t offset_bytes, std::span<std::byte> into) const = 0;
+};
+
+// A numbered piece of the object. Its bytes are in a source that is read once for their sum and
+// once more for each time that they are sent; behind those, in blocks of the pool, in lent memory,
+// or both, where they stay until the last owner releases the part. Thread: any (immutable once
+// sent).
 struct UploadPart {
   uint32_t part_number = 1;  // from 1
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
   Crc32c crc32c = {};
+  std::shared_ptr<const PartSource> source = {};  // null: all is held
+  uint64_t source_begin_bytes = 0, source_size_bytes = 0;
+  Crc32c source_crc32c = {};
   std::vector<std::span<const std::byte>> spans = {};  // in order
   std::vector<Block> blocks = {};
   std::vector<std::shared_ptr<const void>> lent = {};
@@ -52,6 +67,7 @@ class Upload {
     uint64_t part_unit_bytes = 1;  // parts are multiples of this, except the last
     uint32_t max_parts = std::numeric_limits<uint32_t>::max();
     bool equal_parts = false;  // all but the last must have one size
+    bool rereads = false;      // parts may have a source
     uint64_t max_object_bytes = std::numeric_limits<uint64_t>::max();
   };
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "headrace/format/amz_checksum.h"
+
 namespace headrace {
 
 using std::chrono::steady_clock;
@@ -49,7 +51,7 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
                    " that were sent");
   }
   // To write it once more would make another version of it: the next one has what proves it.
-  static_cast<void>(sums_.accepted(written->checksum, md5));
+  sums_.accepted_for_good(written->checksum, md5);
   result = std::move(written);
   return Verdict::kDone;
 }
@@ -57,7 +59,11 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
 Match WriteAttempt::compare(const ObjectInfo& found) const {
   const ChecksumKind kind = found.checksum.kind();
   const bool is_sized = found.size_bytes == part_->size_bytes;
-  return compare_bytes(found, part_->size_bytes, is_sized ? sums_.of(kind) : Checksum());
+  const Match match =
+      compare_bytes(found, part_->size_bytes, is_sized ? sums_.of(kind) : Checksum());
+  if (match != Match::kUnknown || !sums_.has_md5_etags()) return match;
+  const std::optional<Checksum> md5 = md5_of_etag(found.generation);
+  return md5 == sums_.of(ChecksumKind::kMd5) ? Match::kSame : match;
 }
 
 Result<void> check_copy_source(const CopyRequest& request, const ObjectInfo& source,

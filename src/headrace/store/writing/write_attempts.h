@@ -22,6 +22,8 @@ class WriteAttempt final : public PublishAttempt {
                std::shared_ptr<const UploadPart> part, WriteConditions& conditions,
                std::shared_ptr<SumLadder> sums);
   std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
+  // Not if it was accepted: then there is an object.
+  bool arrived_spoilt() const override { return refusal() != nullptr && sums_.arrived_spoilt(); }
 
  private:
   void build_change(HttpRequest& request, const Precondition& precondition) override;

@@ -224,8 +224,8 @@ TEST_F(WriteTest, BytesThatArriveDamagedAreRefusedByTheServerAndSaidSo) {
   // The server answers so when the sum in the metadata is not that of the bytes.
   server_.faults(R"([{"match":{"kind":"upload"},"action":{"status":400,"reason":"invalid",
       "message":"Provided CRC32C \"AAAAAA==\" doesn't match calculated CRC32C \"BBBBBB==\"."}}])");
-  EXPECT_THAT(write(bytes_), FailsWith(Code::kInvalidArgument, HasSubstr("CRC32C")));
-  EXPECT_EQ(uploads(), 1u);
+  EXPECT_THAT(write(bytes_), FailsWith(Code::kCorrupt, HasSubstr("CRC32C")));
+  EXPECT_EQ(uploads(), 2u);
 }
 
 TEST_F(WriteTest, AnAnswerThatTellsAnotherSumIsNoSuccess) {
