@@ -549,3 +549,12 @@ def test_progress_is_for_terminals_alone(
     assert done.err.rstrip("\n").replace("\n", "").isprintable()
     code, shown = on_terminal(start, "cp", "-r", "--json", "gs://bucket", tmp_path / "c")
     assert [json.loads(line)["exit_code"] for line in shown.splitlines()] == [4]
+
+
+def test_a_name_with_wildcards_is_asked_for_once(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    server.put("bucket", "a[1]", b"its name looks like a pattern")
+    assert run("cp", "gs://bucket/a[1]", tmp_path / "copy").code == 0
+    assert (tmp_path / "copy").read_bytes() == b"its name looks like a pattern"
+    assert kinds(server) == {"list": 1, "media": 1}

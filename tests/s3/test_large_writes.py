@@ -301,6 +301,18 @@ def test_put_file_sends_parts_that_the_caller_wants_larger_than_memory(
     assert headrace.metrics().memory_peak_live_bytes <= 6 << 20, "a piece for each of four parts"
 
 
+@pytest.mark.parametrize("parts", [0, 1, 2])
+def test_a_file_of_whole_parts_has_no_part_more(
+    s3_server: FaultServer, tmp_path: Path, parts: int
+) -> None:
+    s3_server.bucket("bucket")
+    (tmp_path / "file").write_bytes(bytes(parts * (8 << 20)))
+    files = headrace.fsspec.S3FileSystem(endpoint=s3_server.url, credentials=S3_KEYS)
+    files.put_file(str(tmp_path / "file"), "bucket/a", block_size=8 << 20)
+    assert s3_server.get("bucket", "a") == bytes(parts * (8 << 20))
+    assert part_sizes(s3_server) == [8 << 20] * (parts if parts > 1 else 0)
+
+
 def test_one_part_that_is_larger_than_memory_is_an_object(
     small_memory: None, s3_server: FaultServer, file: Path
 ) -> None:

@@ -52,7 +52,7 @@ from headrace._cli.report import (
     exit_code_of,
     shown,
 )
-from headrace._cli.wildcards import expanded, is_pattern
+from headrace._cli.wildcards import as_name, expanded
 from headrace._cli.workers import Workers
 from headrace._errors import add_note
 from headrace._location import is_local
@@ -155,10 +155,13 @@ def cp(
         moves: delete each source once it is at its destination.
     """
     goes_inside = destination.is_folder or destination.is_directory
-    if not goes_inside and (len(sources) > 1 or is_pattern(sources[0])):
-        raise InvalidArgumentError(
-            f"{destination.url}: several sources need a folder as destination: end it with '/'"
-        )
+    if not goes_inside:
+        only = as_name(sources[0]) if len(sources) == 1 else None
+        if only is None:
+            raise InvalidArgumentError(
+                f"{destination.url}: several sources need a folder as destination: end it with '/'"
+            )
+        sources = [only]
     copy = Copy(connection, report, progress(report), no_clobber=no_clobber, moves=moves)
     copy.run(_items(sources, destination, goes_inside, recursive, copy), parallel)
     if moves and recursive:

@@ -15,7 +15,7 @@ from headrace._cli.location import url_of as url_in
 from headrace._cli.progress import listed
 from headrace._cli.reading import stat as stat_of
 from headrace._cli.report import Report, binary_size, counted, shown
-from headrace._cli.wildcards import expanded, is_pattern
+from headrace._cli.wildcards import as_name, expanded
 
 __all__ = ["du", "index", "members_index", "stat"]
 
@@ -197,7 +197,7 @@ def _save(
 def _index_of(
     location: Location, connection: Connection, report: Report, chosen: Chosen
 ) -> ObjectIndex:
-    if is_pattern(location):
+    if as_name(location) is None:
         pattern = location.name
         fixed = pattern[: first_wildcard(pattern)]
         return listed(location.store, fixed, report, chosen, pattern=pattern)

@@ -10,7 +10,7 @@ from headrace._cli.listing import chunks, pages
 from headrace._cli.location import Location, first_wildcard, not_found
 from headrace._listing import named
 
-__all__ = ["expanded", "is_pattern", "matches"]
+__all__ = ["as_name", "expanded", "matches"]
 
 
 def expanded(locations: Iterable[Location], *, prefixes: bool = True) -> Iterator[Location]:
@@ -28,15 +28,11 @@ def expanded(locations: Iterable[Location], *, prefixes: bool = True) -> Iterato
         InvalidArgumentError: it makes no sense.
     """
     for location in locations:
-        if not location.is_pattern:
-            yield location
+        by_name = as_name(location)
+        if by_name is not None:
+            yield by_name
             continue
         exact = replace(location, is_pattern=False)
-        found_by_name = named(location.store, location.name)
-        if found_by_name:
-            info = found_by_name if isinstance(found_by_name, ObjectInfo) else None
-            yield replace(exact, info=info)
-            continue
         is_empty = no_prefix = True
         for found in matches(location):
             if isinstance(found, str):
@@ -55,9 +51,15 @@ def expanded(locations: Iterable[Location], *, prefixes: bool = True) -> Iterato
             )
 
 
-def is_pattern(location: Location) -> bool:
-    """Return whether a location is to be matched: nothing has it for a name."""
-    return location.is_pattern and not named(location.store, location.name)
+def as_name(location: Location) -> Location | None:
+    """Return the location as that of what has it for a name; None: nothing has, it is a pattern."""
+    if not location.is_pattern:
+        return location
+    found = named(location.store, location.name)
+    if not found:
+        return None
+    info = found if isinstance(found, ObjectInfo) else None
+    return replace(location, is_pattern=False, info=info)
 
 
 def matches(location: Location) -> Iterator[ObjectInfo | str]:

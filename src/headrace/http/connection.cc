@@ -361,7 +361,7 @@ awaitable<Result<std::span<const std::byte>>> Connection::read_source(BodySource
     from->read(offset, [kept = std::move(kept), into, executor](Bytes bytes) mutable {
       asio::post(executor, [kept = std::move(kept), into, bytes = std::move(bytes)]() mutable {
         *into = std::move(bytes);
-        std::move(*kept)();
+        std::move (*kept)();
       });
     });
   };

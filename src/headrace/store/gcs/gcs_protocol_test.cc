@@ -290,7 +290,8 @@ TEST_P(GcsErrors, MapToOneCode) {
 INSTANTIATE_TEST_SUITE_P(
     Table, GcsErrors,
     ::testing::Values(Mapping{400, "invalid", "Bad request.", Code::kInvalidArgument},
-                      Mapping{400, "invalid", "Provided CRC32C 'a' doesn't match calculated CRC32C 'b'.",
+                      Mapping{400, "invalid",
+                              "Provided CRC32C 'a' doesn't match calculated CRC32C 'b'.",
                               Code::kCorrupt},
                       Mapping{401, "authError", "Invalid Credentials", Code::kPermissionDenied},
                       Mapping{403, "forbidden", "No access.", Code::kPermissionDenied},

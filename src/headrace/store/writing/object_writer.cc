@@ -192,27 +192,41 @@ bool ObjectWriter::is_reread(const UploadPart& part, const PartSource* source,
          part.source_begin_bytes + part.source_size_bytes == offset_bytes;
 }
 
+Result<size_t> ObjectWriter::read_from(const PartSource& source, uint64_t offset_bytes,
+                                       std::span<std::byte> into) {
+  Result<size_t> read = source.read(offset_bytes, into);
+  if (!read) {
+    read = std::unexpected(std::move(read.error()).with_url(environment_.url));
+    give_up(read.error());
+  }
+  return read;
+}
+
 Result<ObjectWriter::Taken> ObjectWriter::append_some(
     const std::shared_ptr<const PartSource>& source, uint64_t begin_bytes, uint64_t most_bytes) {
   if (Result<void> open = check_open(); !open) return std::unexpected(open.error());
   Taken taken;
   while (taken.size_bytes < most_bytes && !taken.at_end) {
-    if (!part_to_fill()) break;
-    UploadPart& part = *filling_;
     const uint64_t offset_bytes = begin_bytes + taken.size_bytes;
-    const uint64_t wanted_bytes = std::min(most_bytes - taken.size_bytes,
-                                           sizes_.of(part.part_number) - part.size_bytes);
+    if (!filling_ || filling_->size_bytes == sizes_.of(filling_->part_number)) {
+      // At the end of the source, no part may be begun.
+      std::byte next{};
+      const Result<size_t> more = read_from(*source, offset_bytes, {&next, 1});
+      if (!more) return std::unexpected(more.error());
+      taken.at_end = *more == 0;
+      if (taken.at_end || !part_to_fill()) break;
+    }
+    UploadPart& part = *filling_;
+    const uint64_t wanted_bytes =
+        std::min(most_bytes - taken.size_bytes, sizes_.of(part.part_number) - part.size_bytes);
     const bool rereads = is_reread(part, source.get(), offset_bytes);
     Result<std::span<std::byte>> into = rereads ? room_to_sum() : room_to_copy(wanted_bytes);
     if (!into) return std::unexpected(std::move(into.error()));
     if (into->empty()) break;
-    const Result<size_t> read = source->read(
-        offset_bytes, into->first(std::min({wanted_bytes, into->size(), kSourcePieceBytes})));
-    if (!read) {
-      const Error error = Error(read.error()).with_url(environment_.url);
-      give_up(error);
-      return std::unexpected(error);
-    }
+    const Result<size_t> read =
+        read_from(*source, offset_bytes,
+                  into->first(std::min({wanted_bytes, into->size(), kSourcePieceBytes})));
+    if (!read) return std::unexpected(read.error());
     taken.at_end = *read == 0;
     if (taken.at_end) break;
     if (Result<void> fits = check_size(*read); !fits) return std::unexpected(fits.error());

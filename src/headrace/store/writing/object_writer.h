@@ -140,13 +140,16 @@ class ObjectWriter final : public UnfinishedWrite,
   // What append_some() begins with. Errors: why it takes nothing.
   Result<void> check_open();
   Result<void> check_size(uint64_t more_bytes);
-  // Makes room in the part that is being filled, or begins the next one. False if there is none now.
+  // Makes room in the part that is being filled, or begins the next one. False if there is none
+  // now.
   bool part_to_fill();
   bool is_reread(const UploadPart& part, const PartSource* source, uint64_t offset_bytes) const;
   // Bytes that were copied to the front of `spare_` become the part's.
   std::span<const std::byte> take_copied(size_t size_bytes);
   void count(std::span<const std::byte> piece);
   Result<std::span<std::byte>> room_to_sum();
+  Result<size_t> read_from(const PartSource& source, uint64_t offset_bytes,
+                           std::span<std::byte> into);
   // The writer has failed for want of memory.
   std::unexpected<Error> no_memory(uint64_t size_bytes);
   // Memory for more bytes of the part that is being filled. Empty if there is none now.

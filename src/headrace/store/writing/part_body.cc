@@ -56,9 +56,8 @@ Result<void> for_each_piece(const UploadPart& part,
 
 void PartBody::read(uint64_t offset_bytes, Done done) {
   auto kept = std::make_shared<Done>(std::move(done));  // a job that is refused keeps nothing
-  const bool posted = readers_->post([self = shared_from_this(), offset_bytes, kept] {
-    (*kept)(self->read_now(offset_bytes));
-  });
+  const bool posted = readers_->post(
+      [self = shared_from_this(), offset_bytes, kept] { (*kept)(self->read_now(offset_bytes)); });
   if (!posted) (*kept)(fail(Code::kCancelled, "the engine was stopped"));
 }
 

@@ -43,7 +43,8 @@ Result<void> for_each_piece(const UploadPart& part,
 // all are those that the part was made of: a service never gets a whole part of other bytes,
 // whether or not it compares them.
 // Thread: any. Owns one piece of memory, which counts.
-// Errors: kCorrupt if the source has changed; those of the source; kCancelled once the engine stops.
+// Errors: kCorrupt if the source has changed; those of the source; kCancelled once the engine
+// stops.
 class PartBody final : public BodySource, public std::enable_shared_from_this<PartBody> {
  public:
   PartBody(std::shared_ptr<const UploadPart> part, std::shared_ptr<ThreadPool> readers,

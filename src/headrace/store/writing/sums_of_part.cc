@@ -12,7 +12,8 @@ Checksum SumsOfPart::of(ChecksumKind kind) const {
   if (kept.kind() != kind) {
     RunningSum sum(kind);
     // What cannot be read now gives a sum that no service takes for right.
-    static_cast<void>(for_each_piece(*part_, [&sum](std::span<const std::byte> piece) { sum.extend(piece); }));
+    static_cast<void>(
+        for_each_piece(*part_, [&sum](std::span<const std::byte> piece) { sum.extend(piece); }));
     kept = sum.value();
   }
   return kept;
@@ -73,11 +74,12 @@ bool SumsOfPart::refused(Error& error) {
   if (error.code() == Code::kCorrupt) {
     spoilt_ = !has_changed();
     if (!spoilt_) {
-      error = Error(Code::kCorrupt, cat("its bytes have changed since they were given to be written, "
-                                        "which must wait until they are sent (",
-                                        error.message(), ")"))
-                  .with_http_status(error.http_status())
-                  .with_request_id(error.request_id());
+      error =
+          Error(Code::kCorrupt, cat("its bytes have changed since they were given to be written, "
+                                    "which must wait until they are sent (",
+                                    error.message(), ")"))
+              .with_http_status(error.http_status())
+              .with_request_id(error.request_id());
     }
     return false;
   }
