@@ -41,6 +41,7 @@ CLIENTS = {
     "compat-ais-shards": ("aistore", "shards"),
     "compat-ais-sampler": ("aistore", "sampler"),
     "throttled": ("throttling", "read_batches"),
+    "recovery": ("recovery", "requests"),
     "map": ("training", "map_batches"),
     "map-dataloader": ("training", "map_dataloader"),
     "iterable": ("training", "iterable"),

@@ -66,6 +66,7 @@ class Effort:
     listed_objects: int
     throttled_phase_s: float
     throttled_runs: int
+    recovery_runs: int
     # headrace.compat beside dataflux.
     duel_small_objects: int
     duel_large_objects: int
@@ -91,6 +92,7 @@ FULL = Effort(
     listed_objects=1_000_000,
     throttled_phase_s=30.0,
     throttled_runs=1,
+    recovery_runs=3,
     duel_small_objects=20_000,
     duel_large_objects=2_000,
     duel_warm_up_s=1.0,
@@ -114,6 +116,7 @@ QUICK = Effort(
     listed_objects=100_000,
     throttled_phase_s=4.0,
     throttled_runs=1,
+    recovery_runs=1,
     duel_small_objects=2_000,
     duel_large_objects=200,
     duel_warm_up_s=0.5,

@@ -108,6 +108,9 @@ class RetryOptions:
     """How often, and how soon, a request that failed is sent again.
 
     Only what can be repeated safely, and only errors that another attempt may cure, are retried.
+    When a host that has failed every request answers again, requests that wait are sent at once,
+    more and more of them with each answer. While it fails, one that waits is sent now and then to
+    find that out; it does not count as an attempt.
 
     Raises:
         InvalidArgumentError: a value cannot work.

@@ -26,6 +26,8 @@ std::string Faults::read_action(const Json& action, Fault& fault) {
       fault.perform = value.boolean(true);
     } else if (name == "early") {
       fault.early = value.boolean(true);
+    } else if (name == "no_continue") {
+      fault.no_continue = value.boolean(true);
     } else if (name == "reset_after_bytes") {
       fault.reset_after_bytes = bytes(value);
     } else if (name == "cut_after_bytes") {

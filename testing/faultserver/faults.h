@@ -17,7 +17,8 @@ namespace faultserver {
 struct Fault {
   bool refuse = false;  // Of connections, not requests.
   bool reset = false, lost_answer = false, stall_head = false, perform = false;
-  bool early = false;  // Answer before the request's body has come.
+  bool early = false;        // Answer before the request's body has come.
+  bool no_continue = false;  // Do not ask for it.
   std::optional<uint64_t> reset_after_bytes, cut_after_bytes, stall_after_bytes;
   std::optional<uint64_t> cut_request_after_bytes;
   double delay_s = 0;

@@ -77,7 +77,10 @@ struct Response {
   bool without_length = false;
   bool stalls = false;  // After the body that there is, silence.
   bool without_reason = false;
-  bool closes = false;      // The connection, and does not say so.
+  // How the connection ends, without a word: not at all, after the answer, or as soon as the head
+  // of the next request has come.
+  enum class Ends : uint8_t { kNot, kCloses, kResets, kResetsNext };
+  Ends ends = Ends::kNot;
   double idle_close_s = 0;  // The connection, when so long nothing is asked; 0: the server's time.
 
   void set(std::string_view name, std::string value);

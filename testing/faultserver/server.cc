@@ -249,7 +249,8 @@ struct Loop::Connection {
   // The epochs when it was accepted and when its request began: only later ones concern it.
   uint64_t close_epoch = 0, release_epoch = 0, node_close_epoch = 0;
   double idle_since_s = 0;
-  double idle_close_s = 0;  // As the last answer had it; 0: the server's.
+  double idle_close_s = 0;   // As the last answer had it; 0: the server's.
+  bool resets_next = false;  // As the last answer had it: at the next request.
   uint64_t bytes_in = 0, bytes_out = 0;
 
   std::string in;  // Received and not used yet, from `in_at` on.
@@ -643,20 +644,25 @@ void Loop::begin_request(Connection& connection) {
     const std::lock_guard lock(world_.mutex);
     connection.fault = world_.faults.next(request, connection.route);
     if (connection.fault) entry.fault = static_cast<int64_t>(connection.fault->rule);
+    if (connection.resets_next) {
+      Fault& fault = connection.fault.emplace();
+      fault.reset = fault.early = true;
+    }
     connection.admitted =
         world_.throttle.admit(now_s, world_.record.in_flight() + 1, connection.route);
     entry.throttled = !connection.admitted;
     connection.n = world_.record.begin(std::move(entry));
   }
+  const bool asks = !connection.fault || !connection.fault->no_continue;
   const bool is_early =
       (connection.fault && connection.fault->early) ||
-      (connection.n != 0 && world_.dialect->answers_at_head(request, connection.route));
+      (asks && connection.n != 0 && world_.dialect->answers_at_head(request, connection.route));
   if (is_early) {
     connection.body_unread = connection.body_is_chunked || connection.body_left_bytes > 0;
     process(connection);
     return;
   }
-  if (equal_ignoring_case(request.header("expect"), "100-continue")) {
+  if (asks && equal_ignoring_case(request.header("expect"), "100-continue")) {
     const std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
     const iovec piece{.iov_base = const_cast<char*>(go_on.data()), .iov_len = go_on.size()};
     size_t sent = 0;
@@ -881,13 +887,16 @@ void Loop::prepare(Connection& connection, Response response, double delay_s) {
   connection.after = After::kNext;
   connection.end_word = "done";
   connection.idle_close_s = response.idle_close_s;
-  const bool closes_quietly =
-      response.closes || (fault && fault->close_after && !fault->announce_close);
+  const bool closes_quietly = response.ends == Response::Ends::kCloses ||
+                              response.ends == Response::Ends::kResets ||
+                              (fault && fault->close_after && !fault->announce_close);
   if (connection.request.wants_close() || connection.body_unread || closes_quietly ||
       (fault && fault->close_after)) {
     connection.after = After::kFin;
     if (!closes_quietly) response.set("Connection", "close");
   }
+  if (response.ends == Response::Ends::kResets) connection.after = After::kReset;
+  connection.resets_next = response.ends == Response::Ends::kResetsNext;
   uint64_t length = response.body.size_bytes();
   if (fault && fault->wrong_length != 0) {
     length = static_cast<uint64_t>(

@@ -118,10 +118,10 @@ struct S3Bucket {
   bool equal_parts = false;  // All parts of an upload but the last have one size.
   bool deletes_many = true;
   std::string parent_conflict{};  // The code of the 409 for a name below an object; empty: fine.
-  bool closes = false;            // Connections, after each answer, and does not say so.
-  double idle_close_s = 0;        // Connections without a request for so long; 0: the server's.
-  bool has_reasons = true;        // In status lines.
-  bool has_stray_ranges = false;  // Content-Range also where no range was asked for.
+  Response::Ends ends = Response::Ends::kNot;  // Connections, after each answer.
+  double idle_close_s = 0;            // Connections without a request for so long; 0: the server's.
+  bool has_reasons = true;            // In status lines.
+  bool has_stray_ranges = false;      // Content-Range also where no range was asked for.
   std::set<std::string> xml_forms{};  // short_root, no_namespace, prefix, cdata.
 
   bool has_checksums() const {

@@ -21,6 +21,8 @@ LIKENESSES = [
     "no-copy-sums",
     "equal-parts",
     "closes",
+    "resets",
+    "resets-next",
     "closes-idle",
     "short-root",
     "no-namespace",

@@ -38,6 +38,9 @@ constexpr uint64_t kTlsHeldBytes = 96 * 1024;
 // For so long after a receive that has left nothing in the socket, the connection is used again
 // without looking. If the server has closed it meanwhile, the request is sent again for free.
 constexpr std::chrono::milliseconds kSilentFor{1};
+// A server need not ask for a body, and one that speaks HTTP/1.0 never does: a client "SHOULD NOT
+// wait for an indefinite period" (https://www.rfc-editor.org/rfc/rfc9110#section-10.1.1).
+constexpr std::chrono::milliseconds kGoesAheadAfter{1'000};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -81,7 +84,7 @@ std::chrono::milliseconds Connection::allowance() const {
     case Phase::kIdle: return std::chrono::hours(24);
     case Phase::kConnect: return route_->timeout.connect;
     case Phase::kTls: return route_->timeout.tls;
-    case Phase::kGoAhead:
+    case Phase::kGoAhead: return std::min(kGoesAheadAfter, route_->timeout.first_byte);
     case Phase::kFirstByte: return route_->timeout.first_byte;
     case Phase::kBody:
     case Phase::kSend: return route_->timeout.stall;
@@ -106,12 +109,18 @@ void Connection::check_stall(steady_clock::time_point now) {
   // The sender is too slow or pauses: take what has arrived, and count it as progress.
   if (wake_at_bytes_ > 1 && socket_.is_open()) wake_at(1);
   if (phase_ == Phase::kIdle || now - progress_since_ < allowance()) return;
+  if (phase_ == Phase::kGoAhead) {
+    goes_ahead_ = true;
+    boost::system::error_code ignored;
+    if (socket_.is_open()) socket_.cancel(ignored);
+    return;
+  }
   const char* what = "";
   switch (phase_) {
-    case Phase::kIdle: break;
+    case Phase::kIdle:
+    case Phase::kGoAhead: break;
     case Phase::kConnect: what = "connecting took longer than "; break;
     case Phase::kTls: what = "the TLS handshake took longer than "; break;
-    case Phase::kGoAhead:
     case Phase::kFirstByte: what = "no answer came within "; break;
     case Phase::kBody: what = "the body stalled for "; break;
     case Phase::kSend: what = "sending stalled for "; break;
@@ -128,14 +137,14 @@ Error Connection::failure(std::string_view what, const boost::system::error_code
       cat(what, ": ", end ? std::string("connection closed by the server") : error.message()));
 }
 
-bool Connection::still_silent() {
+bool Connection::still_silent(bool must_look) {
   std::byte probe;
   if (tls_) {
     // What waits in the socket may be a session ticket, which is for OpenSSL alone.
     const Result<TlsStream::Step> step = tls_->read({&probe, 1});
     return step && step->count == 0 && !step->end;
   }
-  if (drained_ && thread_.now() - last_used_ < kSilentFor) return true;
+  if (!must_look && drained_ && thread_.now() - last_used_ < kSilentFor) return true;
   return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -380,7 +389,9 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
   size_t total = 0;
   while (true) {
     // The socket may be closed, and its descriptor reused. What came may have been for TLS alone.
-    if (aborted_ || let_go_) co_return Received(asio::error::operation_aborted, 0);
+    if (aborted_ || let_go_ || goes_ahead_) {
+      co_return Received(asio::error::operation_aborted, 0);
+    }
     const Result<TlsStream::Step> step = tls_->read(into.subspan(total));
     if (step) total += step->count;
     // There may be more. Whatever ends it comes again on the next call.
@@ -410,6 +421,7 @@ Result<bool> Connection::find_head(bool final) {
     if (!size) return std::unexpected(size.error());
     if (*size == 0) return false;
     inbox_begin_ += *size;
+    if (head_.status == 100) sent_unasked_ = false;  // it has only come late
     if (!final || head_.status / 100 != 1) return true;
   }
   return false;
@@ -417,9 +429,13 @@ Result<bool> Connection::find_head(bool final) {
 
 awaitable<Result<bool>> Connection::receive_go_ahead() {
   do {
-    if (Result<void> got = co_await receive_head(/*final=*/false); !got) {
-      co_return std::unexpected(std::move(got.error()));
+    Result<void> got = co_await receive_head(/*final=*/false);
+    const bool is_unasked = std::exchange(goes_ahead_, false) && !got && !aborted_;
+    if (is_unasked) {
+      sent_unasked_ = true;
+      co_return true;
     }
+    if (!got) co_return std::unexpected(std::move(got.error()));
     if (head_.status == 100) co_return true;
   } while (head_.status / 100 == 1);
   co_return false;
@@ -437,7 +453,8 @@ awaitable<Result<void>> Connection::receive_head(bool final) {
       inbox_end_ -= inbox_begin_;
       inbox_begin_ = 0;
     }
-    if (let_go_) co_return fail(Code::kCancelled, "let go");  // just as a part of it came
+    // Just as a part of it came.
+    if (let_go_ || goes_ahead_) co_return fail(Code::kCancelled, "let go");
     if (inbox_end_ == inbox_.size()) inbox_.resize(inbox_.size() * 2);
     const std::span<std::byte> into = std::span(inbox_).subspan(inbox_end_);
     const auto [error, received] =
@@ -484,7 +501,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   if (!std::exchange(answer_is_due_, false)) {
     bool waits = false;
     if (Result<void> written = write_head(request, waits); !written) co_return written;
-    reusable_ = went_stale_ = false;
+    reusable_ = went_stale_ = sent_unasked_ = goes_ahead_ = false;
     inbox_begin_ = inbox_end_ = 0;
     enter(Phase::kSend);
     // The socket almost always takes a whole request at once, without involving the reactor.

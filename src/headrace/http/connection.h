@@ -50,7 +50,7 @@ class Connection final : public Transport {
   awaitable<Result<void>> exchange(const HttpRequest& request, ResponseSink& sink) override;
   void abort(const Error& why) override;
   void check_stall(TimePoint now) override;
-  bool still_silent() override;
+  bool still_silent(bool must_look) override;
   bool waits_for_answer() const override { return phase_ == Phase::kFirstByte; }
   bool has_unread() override;
   void let_go() override;
@@ -87,7 +87,8 @@ class Connection final : public Transport {
   Result<bool> find_head(bool final);  // in the inbox; false: it is not all there
   // What of the body has come with the head. `left_bytes` of it are missing before and after.
   Result<void> take_from_inbox(ResponseSink& sink, uint64_t& left_bytes);
-  // True if the server asks for the body; false: its answer is in head_.
+  // False if the server's answer, in head_, has come instead; true: it asks for the body, or does
+  // not answer.
   awaitable<Result<bool>> receive_go_ahead();
   awaitable<Result<void>> receive_body(ResponseSink& sink, uint64_t left_bytes);
   // For a large body, or one that arrives in drops, waits until one receive can bring a lot.
@@ -115,6 +116,7 @@ class Connection final : public Transport {
   bool counted_ = false;
   bool drained_ = false;        // the last receive has left nothing in the socket
   bool let_go_ = false;         // the present exchange is to end before the sink gets the head
+  bool goes_ahead_ = false;     // nothing has asked for the body in time: the wait for it is to end
   bool answer_is_due_ = false;  // let_go() has ended the last one; its answer is still to come ...
   bool has_head_ = false;       // ... but for the head, which is in head_
   std::optional<asio::ip::address> address_, avoided_;

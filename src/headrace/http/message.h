@@ -42,8 +42,8 @@ struct HttpRequest {
   std::vector<std::span<const std::byte>> body;  // sent one after the other; not owned
   std::string body_text;                         // what own_body() was given
   bool has_body = false;                         // send a Content-Length even for an empty body
-  // The body is sent only once the server has asked for it (100 Continue): it may send us
-  // elsewhere.
+  // The body is sent once the server has asked for it (100 Continue), as it may send us elsewhere;
+  // or after a second, as a server need not ask.
   bool waits_for_continue = false;
   bool* body_begun = nullptr;      // if not null, set before the first byte of the body is sent
   bool on_new_connection = false;  // it must not be sent twice, which an idle one may lead to

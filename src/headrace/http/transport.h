@@ -42,8 +42,9 @@ class Transport {
   // Whether both are connected to the same address, as far as that is known.
   virtual bool shares_address(const Transport& /*other*/) const { return true; }
   // False if since the last exchange the server has closed the connection, or sent bytes that
-  // nobody asked for: they would pass for the answer to the next request.
-  virtual bool still_silent() = 0;
+  // nobody asked for: they would pass for the answer to the next request. Right after an exchange
+  // it is not looked at, unless it `must_look`.
+  virtual bool still_silent(bool must_look) = 0;
 
   // It was opened before there was a request for it, and is put by.
   void rest(TimePoint now) {
@@ -56,6 +57,8 @@ class Transport {
   // Was idle, and the exchange after that failed before a byte of its answer came: the server
   // closed an idle connection just as we used it. The request can be sent again for free.
   bool went_stale() const { return went_stale_; }
+  // The last exchange was answered, and its body was sent because nothing had asked for it in time.
+  bool sent_unasked() const { return sent_unasked_; }
   TimePoint last_used() const { return last_used_; }
   // The request of the present exchange. Borrowed from its caller.
   const HttpRequest* request() const { return request_; }
@@ -76,7 +79,7 @@ class Transport {
   Transport() = default;
 
   const HttpRequest* request_ = nullptr;
-  bool reusable_ = false, went_stale_ = false, has_rested_ = false;
+  bool reusable_ = false, went_stale_ = false, has_rested_ = false, sent_unasked_ = false;
   TimePoint last_used_{}, sent_at_{}, begun_at_{}, opened_at_{};
   std::chrono::steady_clock::duration first_byte_latency_{};
 };

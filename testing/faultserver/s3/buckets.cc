@@ -50,6 +50,13 @@ std::optional<S3Bucket::ListFault> list_fault_from(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<Response::Ends> ends_from(const Json& value) {
+  if (value.text() == "reset") return Response::Ends::kResets;
+  if (value.text() == "reset_next") return Response::Ends::kResetsNext;
+  if (value.is_string()) return std::nullopt;
+  return value.boolean() ? Response::Ends::kCloses : Response::Ends::kNot;
+}
+
 }  // namespace
 
 std::string set_bucket_member(S3Bucket& bucket, const std::string& member, const Json& value) {
@@ -93,7 +100,9 @@ std::string set_bucket_member(S3Bucket& bucket, const std::string& member, const
   } else if (member == "parent_conflict") {
     bucket.parent_conflict = text;
   } else if (member == "closes") {
-    bucket.closes = value.boolean();
+    const std::optional<Response::Ends> ends = ends_from(value);
+    if (!ends) return wrong_value();
+    bucket.ends = *ends;
   } else if (member == "idle_close_ms") {
     bucket.idle_close_s = value.number() / 1000;
   } else if (member == "reasons") {

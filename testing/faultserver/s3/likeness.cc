@@ -26,6 +26,8 @@ constexpr auto kLikenesses = std::to_array<std::pair<std::string_view, std::stri
     {"no-copy-sums", R"({"copy_checksums":false})"},
     {"equal-parts", R"({"equal_parts":true})"},
     {"closes", R"({"closes":true})"},
+    {"resets", R"({"closes":"reset"})"},
+    {"resets-next", R"({"closes":"reset_next"})"},
     {"closes-idle", R"({"idle_close_ms":5})"},
     {"short-root", R"({"xml":["short_root"]})"},
     {"no-namespace", R"({"xml":["no_namespace"]})"},
@@ -200,7 +202,7 @@ std::optional<Response> failed_likeness(const Call& call) {
 }
 
 void apply_likeness(const S3Bucket& bucket, Response& response) {
-  response.closes = bucket.closes;
+  response.ends = bucket.ends;
   response.idle_close_s = bucket.idle_close_s;
   response.without_reason = !bucket.has_reasons;
   if (bucket.xml_forms.empty() || !is_result(response) || response.body.size_bytes() == 0) return;

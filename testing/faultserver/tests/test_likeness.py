@@ -204,6 +204,22 @@ def test_each_connection_is_closed_after_its_answer_without_a_word(
     assert client.more() == "fin"
 
 
+def test_each_connection_is_reset_after_its_answer(server: FaultServer, client: RawClient) -> None:
+    server.like("resets")
+    answer = client.call("GET", "/b/o")
+    assert (answer.status, answer.body, answer.end) == (200, DATA, "whole")
+    assert client.more() == "rst"
+
+
+def test_each_connection_is_reset_when_the_next_request_comes(
+    server: FaultServer, client: RawClient
+) -> None:
+    server.like("resets-next")
+    assert client.call("GET", "/b/o").body == DATA
+    assert client.call("PUT", "/b/new", None, b"bytes").end == "rst"
+    assert server.names("b") == ["o"], "nothing is carried out"
+
+
 def test_a_connection_on_which_nothing_is_asked_is_closed(
     server: FaultServer, client: RawClient
 ) -> None:

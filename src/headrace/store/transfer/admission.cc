@@ -154,6 +154,7 @@ void LimitControl::end_interval(double elapsed_s, double median_s) {
 void LimitControl::hold_back() {
   starting_ = false;
   if (probe_ == Probe::kUp) set_limit(limit_before_probe_);
+  if (held_back_from_ == 0) held_back_from_ = limit_;
   probe_ = Probe::kNone;
   intervals_to_probe_ = probe_patience_ = 2;
   held_ = {};
@@ -239,7 +240,11 @@ void LimitControl::begin_probe() {
   undecided_ = 0;
   probed_ = {};
   const double down = std::clamp(unqueued_share_, kMostDown, kDown);
-  set_limit(probe_ == Probe::kDown ? limit_ * down : std::ceil(limit_ * kUp));
+  // If it was not their number that was refused, but all that was sent for a while, one step leads
+  // back to where it was.
+  const double up = std::max<double>(std::ceil(limit_ * kUp), held_back_from_);
+  set_limit(probe_ == Probe::kDown ? limit_ * down : up);
+  if (probe_ == Probe::kUp) held_back_from_ = 0;
   if (limit_ != limit_before_probe_) return;
   next_probe_ = opposite(probe_);
   probe_ = Probe::kNone;

@@ -109,10 +109,11 @@ class LimitControl {
   LatencyHistogram latencies_, taken_;        // of its requests: to the first byte, and whole
   LatencyHistogram recent_, recently_taken_;  // of several intervals
   TimePoint interval_began_{};
-  double unqueued_share_ = 1;  // of the limit, with which nothing would wait in a queue
-  bool holds_much_ = false;    // memory, for what is in flight
-  Goodput held_;               // at the present limit or, amid a probe, the one before it
-  Goodput probed_;             // amid a probe
+  uint32_t held_back_from_ = 0;  // the limit before refusals lowered it; 0: it was tried again
+  double unqueued_share_ = 1;    // of the limit, with which nothing would wait in a queue
+  bool holds_much_ = false;      // memory, for what is in flight
+  Goodput held_;                 // at the present limit or, amid a probe, the one before it
+  Goodput probed_;               // amid a probe
   // By how much an interval differs from those before it at the same limit, in parts of their mean:
   // the mean of `differences_`, at most kMostDifferences.
   double difference_ = 0;

@@ -20,6 +20,7 @@ constexpr uint32_t kReportEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
 constexpr size_t kLookedAtBeside = 8;  // idle connections
 constexpr std::chrono::seconds kHedgesHeld{30};
+constexpr std::chrono::minutes kWaitsHeld{10};
 
 std::unique_ptr<Transport> open_sockets(IoThread& thread,
                                         const std::shared_ptr<const Route>& route) {
@@ -44,6 +45,10 @@ Host::~Host() = default;
 void Host::hold_hedges(steady_clock::time_point now) {
   hedges_held_until_.store((now + kHedgesHeld).time_since_epoch().count(),
                            std::memory_order_relaxed);
+}
+
+void Host::hold_waits(steady_clock::time_point now) {
+  waits_held_until_.store((now + kWaitsHeld).time_since_epoch().count(), std::memory_order_relaxed);
 }
 
 HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)
@@ -372,6 +377,50 @@ void HostLane::move_to_line(const std::shared_ptr<Pace>& pace) {
   pump();
 }
 
+// ── Outages ──────────────────────────────────────────────────────────────────────────────────
+
+awaitable<bool> HostLane::wait_out(Activity& waiting, std::shared_ptr<Outage> outage,
+                                   steady_clock::time_point until) {
+  const auto place = waiting_out_.insert(waiting_out_.end(), WaitingOut{waiting, outage});
+  const struct LeavesList {
+    std::list<WaitingOut>& list;
+    std::list<WaitingOut>::iterator place;
+    ~LeavesList() { list.erase(place); }
+  } leaves_list{waiting_out_, place};
+  while (!waiting.stopped()) {
+    const auto now = thread_.now();
+    if (now >= until) co_return false;
+    if (place->is_called) co_return true;
+    auto look_at = until;
+    if (outage) {
+      if (const auto probe = outage->next_probe()) look_at = std::min(look_at, *probe);
+      if (look_at <= now && outage->take_probe(now, rng_)) co_return true;
+      if (look_at <= now) continue;  // somebody else took it
+    }
+    co_await waiting.park(look_at);
+  }
+  co_return false;
+}
+
+void HostLane::call_everywhere() {
+  for (const std::unique_ptr<HostLane>& each : host_.lanes) {
+    if (each.get() == this) continue;
+    each->thread().post([lane = each.get()] { lane->call_two(); });
+  }
+}
+
+// Two for each answer: so their number doubles with each round trip, and a service that has just
+// come back is not met by all at once.
+void HostLane::call_two() {
+  int left = 2;
+  for (WaitingOut& each : waiting_out_) {
+    if (each.is_called || !each.outage || !each.outage->is_over()) continue;
+    each.is_called = true;
+    each.activity.wake();
+    if (--left == 0) return;
+  }
+}
+
 void HostLane::arm_turn_timer(steady_clock::time_point at) {
   if (turn_timer_at_ && *turn_timer_at_ <= at) return;
   turn_timer_at_ = at;
@@ -386,11 +435,11 @@ void HostLane::arm_turn_timer(steady_clock::time_point at) {
 
 // ── Connections ──────────────────────────────────────────────────────────────────────────────
 
-std::unique_ptr<Transport> HostLane::take_connection() {
+std::unique_ptr<Transport> HostLane::take_connection(bool must_look) {
   while (!idle_.empty()) {
     std::unique_ptr<Transport> connection = std::move(idle_.back());
     idle_.pop_back();
-    if (connection->still_silent()) return connection;
+    if (connection->still_silent(must_look)) return connection;
   }
   return new_connection();
 }

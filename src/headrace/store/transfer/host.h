@@ -25,6 +25,7 @@
 #include "headrace/store/transfer/host_log.h"
 #include "headrace/store/transfer/learned_of_bucket.h"
 #include "headrace/store/transfer/map_keeper.h"
+#include "headrace/store/transfer/outage.h"
 #include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/retry.h"
 
@@ -66,6 +67,7 @@ struct Host {
   Admission admission;
   Paces paces;
   RetryBudget retry_budget;
+  OutageWatch outages;  // in which every request fails
   ReadOrder reads;
   HostLog log;
   LearnedOfBuckets buckets;
@@ -77,9 +79,15 @@ struct Host {
   bool holds_hedges(std::chrono::steady_clock::time_point now) const {
     return now.time_since_epoch().count() < hedges_held_until_.load(std::memory_order_relaxed);
   }
+  // It has not asked for a body that was to wait for that: for a while, bodies are sent at once.
+  void hold_waits(std::chrono::steady_clock::time_point now);
+  bool holds_waits(std::chrono::steady_clock::time_point now) const {
+    return now.time_since_epoch().count() < waits_held_until_.load(std::memory_order_relaxed);
+  }
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 
  private:
+  std::atomic<std::chrono::steady_clock::rep> waits_held_until_ = 0;
   std::atomic<std::chrono::steady_clock::rep> hedges_held_until_ = 0;
 };
 
@@ -196,7 +204,8 @@ class HostLane {
   void lift_limit();
 
   // An idle connection that still seems open, or a new one that has yet to be opened.
-  std::unique_ptr<Transport> take_connection();
+  // `must_look`: the request must not be sent twice, if that can be helped.
+  std::unique_ptr<Transport> take_connection(bool must_look = false);
   std::unique_ptr<Transport> new_connection();
   // So many requests are about to come: opens connections for them, as far as the limit allows as
   // many requests and there are not as many connections already. A failure is told to nobody: the
@@ -213,6 +222,15 @@ class HostLane {
 
   // Counts towards the next report to the host's admission.
   void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
+  // Until `until`, or until it is sent before its time because of the outage amid which it failed.
+  // True in the latter case. `outage` may be null.
+  awaitable<bool> wait_out(Activity& waiting, std::shared_ptr<Outage> outage,
+                           std::chrono::steady_clock::time_point until);
+  // A request has succeeded. If that ends an outage, those that wait are called in all lanes.
+  void succeeded(OutageWatch& watch) {
+    if (watch.succeeded()) call_everywhere();
+    if (!waiting_out_.empty()) call_two();
+  }
   // The root has been throttled for the first time: what waits to be sent to it gets out of the
   // way of the rest, in all lanes of the host.
   void set_apart(const std::shared_ptr<Pace>& pace);
@@ -254,6 +272,8 @@ class HostLane {
   bool begin_next(PacedLine& line);
   bool a_line_is_due() const;
   void move_to_line(const std::shared_ptr<Pace>& pace);
+  void call_everywhere();
+  void call_two();
   void arm_turn_timer(std::chrono::steady_clock::time_point at);
   awaitable<void> open_one_ahead();
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
@@ -268,8 +288,15 @@ class HostLane {
   uint32_t reader_count_ = 0, other_count_ = 0;  // slots taken
   std::list<Slot*> waiting_;                     // for a slot, in order
   std::list<PacedLine> lines_;                   // served last last
-  bool last_was_reader_ = false;                 // whether a reader got the last slot
-  bool last_was_line_ = false;                   // whether a line got it
+  // What failed, and is to be sent again.
+  struct WaitingOut {
+    Activity& activity;
+    const std::shared_ptr<Outage> outage;
+    bool is_called = false;
+  };
+  std::list<WaitingOut> waiting_out_;
+  bool last_was_reader_ = false;  // whether a reader got the last slot
+  bool last_was_line_ = false;    // whether a line got it
   bool limit_lifted_ = false;
   bool pumping_ = false;
   std::vector<std::unique_ptr<Transport>> idle_;  // last used last

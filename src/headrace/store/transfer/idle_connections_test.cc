@@ -121,7 +121,7 @@ TEST_F(IdleConnectionsTest, ThoseThatTheServerHasClosedCostANewOneAndNothingElse
     clock_.advance(
         std::chrono::milliseconds(2));  // so long after its use, a connection is looked at
     // The news is on its way.
-    while (std::ranges::any_of(idle, [](Transport* each) { return each->still_silent(); })) {
+    while (std::ranges::any_of(idle, [](Transport* each) { return each->still_silent(false); })) {
       std::this_thread::yield();
     }
     const std::unique_ptr<Transport> taken = lane_.take_connection();

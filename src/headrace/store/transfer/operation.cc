@@ -364,12 +364,14 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   if (exchanged) judge_headers(attempt, request, outcome);
   outcome.spoilt = outcome.error && outcome.error->code() == Code::kCorrupt && exchanged &&
                    attempt.arrived_spoilt();
+  if (exchanged && request.waits_for_continue) judge_wait(attempt, outcome);
   if (entering_) judge_entrance(exchanged.has_value(), outcome);
   if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
   if (exchanged) {
-    const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
-    record_answer(throttled, attempt.body_bytes() + request.body_bytes());
-    const auto expected = store_.hedge ? attempt.hedgeable() : std::optional<ExpectedAnswer>();
+    record_answer(outcome, attempt.body_bytes() + request.body_bytes());
+    const bool failed = outcome.error && is_retryable(*outcome.error);
+    const auto expected =
+        store_.hedge && !failed ? attempt.hedgeable() : std::optional<ExpectedAnswer>();
     if (expected) {
       HedgeRules& rules = via_->hedges();
       rules.earn(attempt.body_bytes());
@@ -482,6 +484,16 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   outcome.follow_up = true;
 }
 
+// Whether the server knows of bodies that wait until it asks for them.
+void Operation::judge_wait(const Attempt& attempt, RetryState::Outcome& outcome) {
+  const bool is_refused = attempt.status() == 417;  // "Expectation Failed"
+  if (connection_->sent_unasked() || is_refused) via_->host().hold_waits(thread().now());
+  if (!is_refused) return;
+  // The same again, without.
+  outcome.error.reset();
+  outcome.follow_up = true;
+}
+
 // Into the timeline: when the present attempt did what.
 void Operation::note(const HttpRequest& request, const std::optional<Error>& error,
                      steady_clock::time_point last_byte) {
@@ -564,7 +576,7 @@ awaitable<bool> Operation::may_come_back() {
 }
 
 // What it says about how many requests, and how fast, may be sent.
-void Operation::record_answer(bool throttled, uint64_t bytes) {
+void Operation::record_answer(const RetryState::Outcome& outcome, uint64_t bytes) {
   HostLane& lane = slot_.lane();
   const auto now = thread().now();
   const std::chrono::nanoseconds latency =
@@ -577,6 +589,9 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
   tally_time(metrics.first_byte_ns_total, latency);
   tally_time(metrics.body_ns_total,
              now - connection_->sent_at() - connection_->first_byte_latency());
+  const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
+  // A failure says neither how much the service bears nor how fast it is.
+  if (outcome.error && !throttled && !outcome.moved && is_retryable(*outcome.error)) return;
   if (throttled) lane.host().hold_hedges(now);
   const bool paced = throttled || store_.pace->refused();
   if (paced && store_.pace->report(throttled, latency, now)) lane.set_apart(store_.pace);
@@ -593,19 +608,35 @@ void Operation::record_answer(bool throttled, uint64_t bytes) {
   lane.record_outcome(report, now);
 }
 
-// For the log: whether the host answers, and whether it throttles.
+// For the log and for what waits: whether the host answers, and whether it throttles.
 void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
   Host& host = via_->host();
   // To be sent elsewhere is an answer, too.
   if (!outcome.error || outcome.moved || !is_retryable(*outcome.error)) {
     host.log.answered(now);
+    via_->succeeded(host.outages);
+    slot_.lane().succeeded(store_.pace->outages());
   } else if (outcome.error->code() == Code::kThrottled) {
     tally(thread().metrics().throttled_total);
+    rare().outage = store_.pace->outages().failed(now, slot_.lane().rng());
     host.log.answered(now);
     host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
   } else if (!outcome.stale && !outcome.replaced) {
     host.log.failed(*outcome.error, now);
+    rare().outage = host.outages.failed(now, slot_.lane().rng());
   }
+}
+
+// What the service has asked for is waited for in any case.
+awaitable<void> Operation::back_off(steady_clock::time_point until) {
+  const std::shared_ptr<Outage> outage = std::exchange(rare().outage, nullptr);
+  const auto asked = last_->retry_after().value_or(std::chrono::milliseconds(0));
+  const auto asked_until = std::min(until, thread().now() + asked);
+  while (!stopped() && thread().now() < asked_until) co_await park(asked_until);
+  // With the others that wait for the same.
+  HostLane& lane = last_->code() == Code::kThrottled ? slot_.lane() : *via_;
+  const bool is_early = co_await lane.wait_out(*this, outage, until);
+  if (is_early) rare_->due_at = until;
 }
 
 // False if it is stopped.
@@ -666,7 +697,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     }
     retries_.begin_attempt();
     reached_server_ = false;
-    connection_ = is_new ? via_->new_connection() : via_->take_connection();
+    const bool changes = request.method != "GET" && request.method != "HEAD";
+    request.waits_for_continue = request.waits_for_continue && !via_->host().holds_waits(now);
+    connection_ = is_new ? via_->new_connection() : via_->take_connection(/*must_look=*/changes);
     connection_->begin_use(now);
     Result<void> exchanged;
     if (!connection_->reusable()) {
@@ -695,6 +728,11 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
 
     now = thread().now();
     note_outcome(outcome, now);
+    if (rare_) {
+      const auto due_at = std::exchange(rare_->due_at, steady_clock::time_point());
+      outcome.left_of_wait = std::chrono::ceil<std::chrono::milliseconds>(
+          std::max(due_at - now, steady_clock::duration::zero()));
+    }
     distrusts_idle |= outcome.stale;
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
     // Whatever else the next attempt is, it begins where requests of this store begin. After a
@@ -730,10 +768,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         // have to be looked for.
         if (reached_server_ && last_->code() != Code::kThrottled &&
             last_->code() != Code::kCorrupt) {
-          {
           attempt.will_retry();
           end_header_trial();
-        }
         }
         tally(thread().metrics().retries_total);
         via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
@@ -744,7 +780,11 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         break;
       case Next::kFail: co_return std::unexpected(finished(attempt, std::move(*step.error)));
     }
-    if (step.next == Next::kRetry || step.wait.count() > 0) co_await park(now + step.wait);
+    if (step.next == Next::kRetry) {
+      co_await back_off(now + step.wait);
+    } else if (step.wait.count() > 0) {
+      co_await park(now + step.wait);
+    }
   }
 }
 

@@ -77,6 +77,7 @@ class Operation final : public Activity {
   void interrupt(const Error& why) override;
   void sweep(std::chrono::steady_clock::time_point now) override;
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
+  awaitable<void> back_off(std::chrono::steady_clock::time_point until);
   Result<void> choose_lane(const Protocol& protocol, HttpRequest& request);
   const HostMap* newest_map();
   Result<HostLane*> lane_elsewhere(const Endpoint& endpoint);
@@ -86,7 +87,7 @@ class Operation final : public Activity {
   void compare_with_map(const Placement& placement, const HttpRequest& request);
   void judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome);
   awaitable<bool> may_come_back();
-  void record_answer(bool throttled, uint64_t bytes);
+  void record_answer(const RetryState::Outcome& outcome, uint64_t bytes);
   void note(const HttpRequest& request, const std::optional<Error>& error,
             std::chrono::steady_clock::time_point last_byte);
   awaitable<bool> wait_for_turn();
@@ -99,6 +100,7 @@ class Operation final : public Activity {
   void leave_out_headers(const Protocol& protocol, HttpRequest& request,
                          std::chrono::steady_clock::time_point now);
   void end_header_trial();
+  void judge_wait(const Attempt& attempt, RetryState::Outcome& outcome);
   void judge_headers(Attempt& attempt, const HttpRequest& request, RetryState::Outcome& outcome);
   RetryState::Outcome end_attempt(Attempt& attempt, const HttpRequest& request,
                                   Result<void> exchanged);
@@ -131,7 +133,10 @@ class Operation final : public Activity {
     std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
     std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late
     uint8_t replaced_bodies = 0;
-    bool is_replaced = false;  // the present attempt has been ended for another one
+    bool is_replaced = false;                  // the present attempt has been ended for another one
+    std::shared_ptr<Outage> outage = nullptr;  // amid which the last attempt failed
+    // When the present attempt was to be sent, if it was sent before its time.
+    std::chrono::steady_clock::time_point due_at = {};
   };
   Rare& rare();
   Race* race() const { return rare_ ? rare_->race.get() : nullptr; }

@@ -112,7 +112,7 @@ class ScriptedConnection final : public Transport {
   bool waits_for_answer() const override { return waiting_; }
   bool has_unread() override { return false; }
   void let_go() override {}  // these tests do without hedges: see race_test.cc
-  bool still_silent() override { return true; }
+  bool still_silent(bool) override { return true; }
 
  private:
   Answer take() {

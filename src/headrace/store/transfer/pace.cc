@@ -23,6 +23,9 @@ constexpr double kBendPerS = 200;     // ... less below this pace, where one ref
 constexpr double kLongCleanS = 10;    // ... but not for longer: the cap has moved
 constexpr double kMaxGrowthPerS = 1;  // of the pace
 constexpr double kFairStep = 0.1;
+// What each answer adds while the pace returns: as much again, and at a higher pace so much, which
+// doubles it in a tenth of a second.
+constexpr double kReturnStepPerS = 7;
 constexpr std::chrono::milliseconds kBurst{10};  // how much of what was not used may be made up
 
 }  // namespace
@@ -34,7 +37,21 @@ bool refused_many(uint32_t completed, uint32_t refused) {
 void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   if (interval_began_ == TimePoint()) {
     if (!refused) return;
-    interval_began_ = now;
+    begin_interval(now);
+  }
+  if (service_ == Service::kAway && !refused) begin_return(now);
+  if (service_ == Service::kReturning) {
+    // What was sent before the first answer came says nothing new.
+    if (refused && now - latency < returned_at_) return;
+    if (refused) {
+      end_return();
+    } else {
+      per_s_ += std::min(per_s_, kReturnStepPerS);
+      if (return_to_per_s_ > 0 && per_s_ >= return_to_per_s_) {
+        per_s_ = return_to_per_s_;
+        end_return();
+      }
+    }
   }
   ++(refused ? refused_ : completed_);
   if (!refused) latency_sum_ += latency;
@@ -49,14 +66,35 @@ void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   // So few say nothing about what the server bears: most of the time nothing was asked of it.
   const bool quiet = per_s_ == 0 && few;
   if (!quiet) adjust(elapsed_s);
+  begin_interval(quiet ? TimePoint() : now);
+}
+
+void PaceControl::begin_interval(TimePoint now) {
   completed_ = refused_ = 0;
   latency_sum_ = nanoseconds(0);
-  interval_began_ = quiet ? TimePoint() : now;
+  interval_began_ = now;
+}
+
+void PaceControl::begin_return(TimePoint now) {
+  service_ = Service::kReturning;
+  returned_at_ = now;
+  begin_interval(now);
+}
+
+// The pace is where it was, or where a refusal ends its return.
+void PaceControl::end_return() {
+  service_ = Service::kThere;
+  edge_per_s_ = floor_per_s_ = per_s_;
+  clean_s_ = 0;
 }
 
 void PaceControl::adjust(double seconds) {
   const double succeeded_per_s = completed_ / seconds;
   if (refused_ > 0) {
+    if (completed_ == 0 && service_ != Service::kAway) {
+      service_ = Service::kAway;
+      return_to_per_s_ = per_s_;
+    }
     // Refusals right after the first are the same edge, seen from above.
     if (clean_s_ > 0) edge_per_s_ = per_s_;
     clean_s_ = 0;
@@ -77,6 +115,7 @@ void PaceControl::adjust(double seconds) {
     return;
   }
   if (per_s_ == 0) return;
+  if (service_ == Service::kReturning) return;
   clean_s_ += seconds;
   if (succeeded_per_s < kPaceHeld * per_s_) return;  // the pace is not what holds us
   seconds = std::min(seconds, kMaxIntervalS);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "headrace/base/mutex.h"
+#include "headrace/store/transfer/outage.h"
 
 namespace headrace {
 
@@ -24,10 +25,11 @@ bool refused_many(uint32_t completed, uint32_t refused);
 // at a time is too many. It starts at the rate that succeeded while others were refused, and each
 // refusal takes off a twentieth. Without refusals it recovers along a cubic curve: quickly back to
 // the rate that was refused, slowly past it, then faster and faster, because a cap that is not hit
-// again has moved. Clients that send more are refused more often, and a small share grows a little
-// faster than a large one. Clients under the same hidden cap therefore end up with similar shares,
-// and refusals stay rare.
-// Thread: confined.
+// again has moved. Where nothing is let through any more, the service is away, which says nothing
+// of its rate: the pace falls, and once an answer comes, it returns with the answers, to where it
+// was or until one is refused. Clients that send more are refused more often, and a small share
+// grows a little faster than a large one. Clients under the same hidden cap therefore end up with
+// similar shares, and refusals stay rare. Thread: confined.
 class PaceControl {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -38,6 +40,9 @@ class PaceControl {
 
  private:
   void adjust(double seconds);
+  void begin_interval(TimePoint now);
+  void begin_return(TimePoint now);
+  void end_return();
 
   TimePoint interval_began_{};
   uint32_t completed_ = 0, refused_ = 0;  // in this interval
@@ -47,6 +52,11 @@ class PaceControl {
   double edge_per_s_ = 0;   // the pace that was last refused ...
   double floor_per_s_ = 0;  // ... and what was left of it
   double clean_s_ = 0;      // since then
+
+  enum class Service : uint8_t { kThere, kAway, kReturning };
+  Service service_ = Service::kThere;
+  TimePoint returned_at_{};     // its first answer came
+  double return_to_per_s_ = 0;  // the pace before it was away; 0: there was none
 };
 
 // The control, shared by the I/O threads of a host.
@@ -71,9 +81,11 @@ class Pace {
   bool report(bool refused, std::chrono::nanoseconds latency, TimePoint now);
   double per_s();  // 0: not known
   TimePoint last_answer();
+  OutageWatch& outages() { return outages_; }  // in which every request is refused
 
  private:
   const std::string root_;
+  OutageWatch outages_;
   std::atomic<bool> refused_ = false;
   Mutex mutex_;
   PaceControl control_ HEADRACE_GUARDED_BY(mutex_);

@@ -127,7 +127,7 @@ class TimedConnection final : public Transport {
     let_go_ = true;
     timer_->cancel();
   }
-  bool still_silent() override { return true; }
+  bool still_silent(bool) override { return true; }
   void avoid(const Transport& other) override {
     script_.avoided.push_back(dynamic_cast<const TimedConnection&>(other).address());
   }

@@ -102,8 +102,21 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
       return {.next = Next::kRetry, .wait = wait, .error = std::move(error)};
     return {.next = Next::kFail, .error = std::move(error)};
   }
-  // Throttling is not a failure of the request, which continues until its deadline.
   const bool throttled = error.code() == Code::kThrottled;
+  const auto retry_after = [&](std::chrono::milliseconds wait) {
+    if (now + wait < deadline) {
+      return Step{.next = Next::kRetry, .wait = wait, .error = std::move(error)};
+    }
+    return fail_with(throttled ? Code::kThrottled : Code::kTimedOut,
+                     cat("its deadline is too near for another attempt; the last one failed with: ",
+                         error.message()));
+  };
+  if (outcome.left_of_wait.count() > 0 && is_retryable(error)) {
+    --attempts_;  // its time is still to come
+    return retry_after(
+        std::max(outcome.left_of_wait, error.retry_after().value_or(std::chrono::milliseconds(0))));
+  }
+  // Throttling is not a failure of the request, which continues until its deadline.
   ++(throttled ? throttled_ : failures_);
   if (!throttled) {
     // The way there may spoil bytes once; bytes that are spoilt again will always be.
@@ -115,13 +128,7 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
       return fail_with(error.code(), cat(error.message(), " (the host's retry budget is used up)"));
     }
   }
-  const auto wait = backoff(options_, failures_ + throttled_, error, rng_);
-  if (now + wait >= deadline) {
-    return fail_with(throttled ? Code::kThrottled : Code::kTimedOut,
-                     cat("its deadline is too near for another attempt; the last one failed with: ",
-                         error.message()));
-  }
-  return {.next = Next::kRetry, .wait = wait, .error = std::move(error)};
+  return retry_after(backoff(options_, failures_ + throttled_, error, rng_));
 }
 
 }  // namespace headrace

@@ -59,6 +59,8 @@ class RetryState {
     bool moved = false;              // it was refused, since its place is elsewhere
     bool unsettled = false;          // it was refused by a cluster that is changing
     bool has_detour = false;         // it was not sent, and there is another way
+    // It was sent before its time, in case the service answers again: what is left of its wait.
+    std::chrono::milliseconds left_of_wait{0};
   };
   enum class Next : uint8_t {
     kDone,

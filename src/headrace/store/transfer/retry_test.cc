@@ -288,6 +288,27 @@ TEST_F(RetryStateTest, ThrottlingBeforeDoesNotUseUpTheAttempts) {
   EXPECT_EQ(fail_with(Code::kUnavailable, 503).next, Next::kRetry);
 }
 
+TEST_F(RetryStateTest, WhatIsSentBeforeItsTimeCostsNoAttemptAndWaitsOn) {
+  EXPECT_EQ(fail_with(Code::kUnavailable).next, Next::kRetry);
+  const auto early = [this](Error error) {
+    state_.begin_attempt();
+    return state_.after({.error = std::move(error), .left_of_wait = std::chrono::milliseconds(70)},
+                        now_, deadline_);
+  };
+  for (int i = 0; i < 20; ++i) {
+    const RetryState::Step step = early(Error(Code::kUnavailable, "the reason"));
+    EXPECT_EQ(step.next, Next::kRetry);
+    EXPECT_EQ(step.wait, std::chrono::milliseconds(70));
+  }
+  EXPECT_EQ(state_.attempts(), 1);
+  Error asks = Error(Code::kThrottled, "the reason").with_retry_after(std::chrono::seconds(9));
+  const RetryState::Step asked = early(std::move(asks));
+  EXPECT_EQ(asked.wait, std::chrono::seconds(9)) << "the service asks for more";
+  EXPECT_EQ(early(Error(Code::kNotFound, "the reason")).next, Next::kFail);
+  for (int i = 0; i < 99; ++i) EXPECT_TRUE(budget_.try_spend()) << "one has been spent";
+  EXPECT_FALSE(budget_.try_spend());
+}
+
 TEST_F(RetryStateTest, NoAttemptBeginsBeyondTheDeadline) {
   now_ = deadline_;
   const RetryState::Step step = fail_with(Code::kUnavailable, 503);
