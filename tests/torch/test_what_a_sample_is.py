@@ -164,20 +164,6 @@ def test_a_column_without_a_name_is_left_out_of_a_csv(tmp_path: Path) -> None:
     assert dataset.objects.columns == ("label",)
 
 
-def test_the_type_of_raw_tokens_is_asked_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "x.bin").write_bytes((100_000).to_bytes(4, "little") * 10)
-    source = tmp_path / "x.bin"
-    for how in ({"dtype": "<u4"}, {"vocab_size": 128_000}, {"dtype": "uint32"}):
-        assert TokenDataset(source, seq_len=9, **how)[0].tolist() == [100_000] * 10
-    assert "give dtype=" not in caplog.text
-    TokenDataset(source, seq_len=9)
-    assert "x.bin: raw tokens, which do not say their type" in caplog.text
-    with pytest.raises(headrace.InvalidArgumentError, match="little-endian"):
-        TokenDataset(source, seq_len=9, dtype=">u4")
-
-
 def test_a_pair_of_megatron_is_found_by_its_name_without_a_suffix() -> None:
     golden = Path(__file__).parent.parent / "tokens" / "golden" / "megatron"
     whole = TokenDataset(f"{golden}.idx", seq_len=8)

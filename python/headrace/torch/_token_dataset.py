@@ -77,10 +77,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             pair of Megatron-Core's may be named without a suffix, as Megatron-Core does.
         seq_len: the number of inputs in a sample, which is one token longer.
         dtype: the type of tokens in raw ``.bin`` files, which do not say it: ``"uint16"``,
-            ``"uint32"`` or another integer type, as torch or NumPy have it (``"<u4"``). Without it
-            and without `vocab_size`, they are taken for ``"uint16"``, and the log warns. Of other
-            files, what they must be. A ``.bin`` that is named and has an ``.idx`` beside it is read
-            as raw if this is given, and else refused.
+            ``"uint32"`` or another integer type, as torch or NumPy have it (``"<u4"``). Raw files
+            need it or `vocab_size`. Of other files, what they must be. A ``.bin`` that is named and
+            has an ``.idx`` beside it is read as raw if this is given, and else refused.
         stride: the number of tokens from the begin of one sample to that of the next.
         cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
         vocab_size: check that all tokens are from 0 to below this number, in every batch. Without
@@ -98,8 +97,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     Raises:
         NotFoundError: there is no such file, or none in the folder, or an ``.idx`` in it has no
             ``.bin``.
-        InvalidArgumentError: an argument cannot work, no file is long enough for a sample, the
-            files have tokens of several types or of another one, or a file is named in two ways.
+        InvalidArgumentError: an argument cannot work, a raw file is there and neither `dtype` nor
+            `vocab_size` was given, no file is long enough for a sample, the files have tokens of
+            several types or of another one, or a file is named in two ways.
         CorruptDataError: a file is shorter than it says.
         TypeError: there is no such argument.
     """
