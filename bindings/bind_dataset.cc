@@ -679,7 +679,7 @@ Examples:
           nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
                   "typing_extensions.Buffer | None = None) -> "
                   "memoryview | list[str] | list[builtins.bytes]"),
-          R"doc(One of your columns: integers and floats as a buffer (int64, float64), texts as a list.
+          R"doc(One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
 
 Args:
     indices: of these entries only; default: of all.
@@ -697,8 +697,9 @@ Examples:
            R"doc(An index of the same entries with these columns, besides those that it has.
 
 Args:
-    columns: by name, one value for each entry: all ``int``, ``float``, ``str`` or ``bytes``, as a
-        sequence, or a buffer such as a NumPy array. One that is there already is replaced;
+    columns: by name, one value for each entry: all ``bool``, ``int``, ``float``, ``str`` or
+        ``bytes``, as a sequence, or a buffer such as a NumPy array. Booleans among integers
+        become integers, and integers among floats floats. One that is there already is replaced;
         ``None`` takes it out.
 
 Raises:

@@ -197,6 +197,15 @@ def test_an_index_of_several_stores_is_packed_with_its_column(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_booleans_are_packed_as_the_numbers_of_their_classes(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path / "in")
+    fill(headrace.Store(tmp_path), 2)
+    index = store.index().filter(suffix=".jpg").with_columns({"is_new": [True, False]})
+    headrace.pack(index, tmp_path / "out", label="is_new")
+    [found] = members(headrace.Store(tmp_path / "out")).values()
+    assert [body for name, body in found if name.endswith(".cls")] == [b"1", b"0"]
+
+
 def test_sizes_that_an_index_does_not_have_are_asked_for(tmp_path: Path) -> None:
     for name in ("one", "two"):
         for i in range(2):

@@ -219,7 +219,8 @@ class MapDataset(ByNumber):
             url: the column with the objects' URLs or paths, or, with `root`, their names. They may
                 be in several buckets and at several providers.
             label: the column with the labels; None: no labels. A column of a CSV in which every
-                value is written as a number usually is becomes numbers; ``007`` stays a text.
+                value is written as a number usually is becomes numbers, and one of ``True`` and
+                ``False`` becomes booleans; ``007`` stays a text.
             classes: as for the class.
             begin: the column that says at which byte of its object an entry begins ...
             end: ... and the one that says where it ends: an entry is then this part of an object,
