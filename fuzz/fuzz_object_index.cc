@@ -199,7 +199,8 @@ void check_entries(std::string_view text, fuzz::Choices& choices) {
     }
   }
   const Index plain = try_built(entries, roots).value();
-  const Index index = with_columns(*plain, {{"i", integers}, {"t", texts}, {"b", booleans}}, {}).value();
+  const Index index =
+      with_columns(*plain, {{"i", integers}, {"t", texts}, {"b", booleans}}, {}).value();
   check(index->values(0) == ColumnValues(integers) && index->values(1) == ColumnValues(texts) &&
         index->values(2) == ColumnValues(booleans));
   check_same(*index, entries);
