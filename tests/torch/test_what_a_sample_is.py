@@ -214,3 +214,42 @@ def test_a_shard_whose_end_no_epoch_reaches_is_named(
     whole = ShardStream(tmp_path, epoch_samples=200, rank=0, world_size=2)
     assert len(list(whole)) == 100
     assert "come in no epoch" not in caplog.text
+
+
+class Sized(MapDataset):
+    """A subclass with an __init__ of its own."""
+
+    def __init__(self, source: Any, size: int, **more: Any) -> None:
+        super().__init__(source, **more)
+        self.size = size
+
+
+def test_a_subclass_that_cannot_be_made_of_folders_or_a_table_is_told(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    store.write("cat/1", b"1")
+    table = {"url": [store.url_of("cat/1")]}
+    for method, given in (("from_folders", store), ("from_table", table)):
+        with pytest.raises(
+            TypeError,
+            match=rf"Sized\.{method} calls Sized\(stores, transform=, index=, labels=, classes=, seed=",
+        ):
+            getattr(Sized, method)(given)
+        assert len(getattr(MapDataset, method)(given)) == 1
+
+
+def test_a_subclass_is_called_by_its_own_name(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    store.write("1", b"1")
+    assert repr(Sized(store, 3)).startswith("Sized(")
+    assert repr(MapDataset(store)).startswith("headrace.torch.MapDataset(")
+
+
+def test_a_transform_and_more_reach_a_subclass_that_hands_them_on(tmp_path: Path) -> None:
+    class Named(MapDataset):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self.is_named = True
+
+    headrace.Store(tmp_path).write("cat/1", b"1")
+    made = Named.from_folders(tmp_path, lambda sample: sample.bytes())
+    assert (list(made), made.classes, made.is_named) == ([(b"1", 0)], ("cat",), True)  # type: ignore[attr-defined]

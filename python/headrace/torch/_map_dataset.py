@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -171,9 +172,9 @@ class MapDataset(ByNumber):
         if len(inside) < len(objects):
             objects = objects.select(inside)
             stores = stores_of(objects, whole)
-        dataset = cls(
-            stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
-            classes=True if wanted is None else wanted, seed=seed,
+        dataset = cls._made(
+            "from_folders", stores, transform, index=objects.with_columns({LABEL: folders}),
+            labels=LABEL, classes=True if wanted is None else wanted, seed=seed,
         )  # fmt: skip
         dataset._chosen = chosen
         return dataset
@@ -258,4 +259,26 @@ class MapDataset(ByNumber):
             label is None or label in index.columns,
             f"the table has no column {label!r}; it has {', '.join(map(repr, index.columns))}",
         )
-        return cls(stores, transform, index=index, labels=label, classes=classes, seed=seed)
+        return cls._made(
+            "from_table", stores, transform, index=index, labels=label, classes=classes, seed=seed
+        )
+
+    @classmethod
+    def _made(
+        cls,
+        method: str,
+        stores: tuple[Store, ...],
+        transform: Callable[[Sample], Any] | None,
+        **more: Any,
+    ) -> MapDataset:
+        """Return a dataset of this class, which may be a subclass with arguments of its own."""
+        try:
+            inspect.signature(cls).bind(stores, transform=transform, **more)
+        except TypeError as error:
+            raise TypeError(
+                f"{cls.__qualname__}.{method} calls {cls.__qualname__}(stores, transform=, "
+                f"{', '.join(f'{name}=' for name in more)}...), which its own __init__ does not "
+                f"take ({error}): let it hand these to super().__init__, with **options, or call "
+                f"MapDataset.{method}"
+            ) from None
+        return cls(stores, transform=transform, **more)

@@ -18,7 +18,7 @@ from headrace._options import require, require_bytes
 from headrace._pyarrow import pyarrow_for
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._store import Store
-from headrace.torch._arguments import Ranks, count, flag, seed_or_epoch
+from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
 from headrace.torch._parquet_rows import (
@@ -436,7 +436,7 @@ class ParquetDataset(PartStream):
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self.stores)
         count = f"{len(self.files)} files{self._chosen.in_repr}"
-        return f"headrace.torch.ParquetDataset({urls}, {count})"
+        return f"{class_name(self)}({urls}, {count})"
 
 
 class _Feed:

@@ -17,7 +17,7 @@ from headrace._chosen import Chosen
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require
-from headrace.torch._arguments import count
+from headrace.torch._arguments import class_name, count
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pageable, Pinning
 from headrace.torch._token_files import ITEM_BYTES, Tokens, find_tokens, type_name
@@ -307,7 +307,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self._stores)
         return (
-            f"headrace.torch.TokenDataset({urls}, {len(self._objects)} samples of "
+            f"{class_name(self)}({urls}, {len(self._objects)} samples of "
             f"{self._seq_len + 1} tokens{self._chosen.in_repr})"
         )
 
