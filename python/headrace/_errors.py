@@ -106,14 +106,14 @@ class InvalidArgumentError(HeadraceError, ValueError):
     _code = "invalid argument"
 
 
-class NotFoundError(_SystemsError, FileNotFoundError):
+class NotFoundError(_SystemsError, FileNotFoundError):  # type: ignore[misc]
     """The object, or its bucket, does not exist."""
 
     _code = "not found"
     _errno = errno.ENOENT
 
 
-class PermissionDeniedError(_SystemsError, PermissionError):
+class PermissionDeniedError(_SystemsError, PermissionError):  # type: ignore[misc]
     """We are not allowed to, or nobody knows who we are."""
 
     _code = "permission denied"
@@ -138,7 +138,7 @@ class UnavailableError(HeadraceError, ConnectionError):
     _code = "unavailable"
 
 
-class TimedOutError(_SystemsError, TimeoutError):
+class TimedOutError(_SystemsError, TimeoutError):  # type: ignore[misc]
     """The request took longer than its ``TimeoutOptions`` allow."""
 
     _code = "timed out"

@@ -434,9 +434,9 @@ def _name_of(function: Callable[..., Any] | None) -> str | None:
     if code is None or not name.endswith("<lambda>"):
         return name
     # Its name says nothing: what it does, and what it has from around it, tells it from others.
-    cells = [_told(_content(cell)) for cell in function.__closure__ or ()]  # type: ignore[attr-defined]
-    given = [_told(function.__defaults__), _told(function.__kwdefaults__), cells, _text_of(code)]  # type: ignore[attr-defined]
-    return f"{name}({hashlib.sha256(repr(given).encode()).hexdigest()[:16]})"
+    cells = [_told(_content(cell)) for cell in function.__closure__ or ()]
+    what = [_told(function.__defaults__), _told(function.__kwdefaults__), cells, _text_of(code)]
+    return f"{name}({hashlib.sha256(repr(what).encode()).hexdigest()[:16]})"
 
 
 def _content(cell: CellType) -> Any:

@@ -231,7 +231,7 @@ def test_a_subclass_that_cannot_be_made_of_folders_or_a_table_is_told(tmp_path: 
     for method, given in (("from_folders", store), ("from_table", table)):
         with pytest.raises(
             TypeError,
-            match=rf"Sized\.{method} calls Sized\(stores, transform=, index=, labels=, classes=, seed=",
+            match=rf"{method} calls Sized\(stores, transform=, index=, labels=, classes=, seed=",
         ):
             getattr(Sized, method)(given)
         assert len(getattr(MapDataset, method)(given)) == 1

@@ -172,7 +172,7 @@ class MapDataset(ByNumber):
         if len(inside) < len(objects):
             objects = objects.select(inside)
             stores = stores_of(objects, whole)
-        dataset = cls._made(
+        dataset = cls._called(
             "from_folders", stores, transform, index=objects.with_columns({LABEL: folders}),
             labels=LABEL, classes=True if wanted is None else wanted, seed=seed,
         )  # fmt: skip
@@ -259,12 +259,12 @@ class MapDataset(ByNumber):
             label is None or label in index.columns,
             f"the table has no column {label!r}; it has {', '.join(map(repr, index.columns))}",
         )
-        return cls._made(
+        return cls._called(
             "from_table", stores, transform, index=index, labels=label, classes=classes, seed=seed
         )
 
     @classmethod
-    def _made(
+    def _called(
         cls,
         method: str,
         stores: tuple[Store, ...],
