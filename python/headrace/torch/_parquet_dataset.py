@@ -93,9 +93,10 @@ class ParquetDataset(PartStream):
 
     Args:
         source: the URL or path of a file, or of a folder, which stands for all objects below it
-            whose names end with ``.parquet``; a pattern with braces (``part-{000..099}.parquet``)
-            or wildcards (``*``, ``?``, ``[a-z]``, ``**``); a `headrace.Store`; a
-            `headrace.ObjectIndex` of files; or several of these.
+            whose names end with ``.parquet``, and which may itself be called so, as Spark writes
+            it; a pattern with braces (``part-{000..099}.parquet``) or wildcards (``*``, ``?``,
+            ``[a-z]``, ``**``); a `headrace.Store`; a `headrace.ObjectIndex` of files; or several
+            of these.
         transform: a function of a row or, with `batch_size`, of a ``pyarrow.Table``.
         hidden: whether files are read, too, whose names have a part that begins with ``.`` or ``_``
             below the folder. Hive and Spark keep there what is no part of the table; a part such as
