@@ -883,7 +883,13 @@ def test_a_folder_may_be_called_like_a_file(store: headrace.Store) -> None:
 
     def numbers(*names: str) -> list[int]:
         sources = [store.url_of(name) for name in names]
-        return [row["a"] for row in ParquetDataset(sources, **({} if store.url.startswith("file:") else {"endpoint": store._settings.endpoint}))]
+        return [
+            row["a"]
+            for row in ParquetDataset(
+                sources,
+                **({} if store.url.startswith("file:") else {"endpoint": store._settings.endpoint}),
+            )
+        ]
 
     assert numbers("x.parquet") == numbers("x.parquet/") == [1, 2, 3]
     assert numbers("y.parquet", "x.parquet", "y.parquet") == [9, 1, 2, 3, 9]
