@@ -674,12 +674,11 @@ Examples:
     1)doc")
       .def_prop_ro("columns", &columns_of, nb::sig("def columns(self) -> tuple[str, ...]"),
                    "The names of your columns, such as labels.")
-      .def(
-          "column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
-          nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
-                  "typing_extensions.Buffer | None = None) -> "
-                  "memoryview | list[str] | list[builtins.bytes]"),
-          R"doc(One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
+      .def("column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
+           nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
+                   "typing_extensions.Buffer | None = None) -> "
+                   "memoryview | list[str] | list[builtins.bytes]"),
+           R"doc(One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
 
 Args:
     indices: of these entries only; default: of all.
