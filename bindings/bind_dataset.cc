@@ -674,12 +674,11 @@ Examples:
     1)doc")
       .def_prop_ro("columns", &columns_of, nb::sig("def columns(self) -> tuple[str, ...]"),
                    "The names of your columns, such as labels.")
-      .def(
-          "column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
-          nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
-                  "typing_extensions.Buffer | None = None) -> "
-                  "memoryview | list[str] | list[builtins.bytes]"),
-          R"doc(One of your columns: integers and floats as a buffer (int64, float64), texts as a list.
+      .def("column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
+           nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
+                   "typing_extensions.Buffer | None = None) -> "
+                   "memoryview | list[str] | list[builtins.bytes]"),
+           R"doc(One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
 
 Args:
     indices: of these entries only; default: of all.
@@ -697,8 +696,9 @@ Examples:
            R"doc(An index of the same entries with these columns, besides those that it has.
 
 Args:
-    columns: by name, one value for each entry: all ``int``, ``float``, ``str`` or ``bytes``, as a
-        sequence, or a buffer such as a NumPy array. One that is there already is replaced;
+    columns: by name, one value for each entry: all ``bool``, ``int``, ``float``, ``str`` or
+        ``bytes``, as a sequence, or a buffer such as a NumPy array. Booleans among integers
+        become integers, and integers among floats floats. One that is there already is replaced;
         ``None`` takes it out.
 
 Raises:

@@ -43,14 +43,15 @@ class NumberView {
   NumberView& operator=(const NumberView&) = delete;
 
   bool is_float() const { return format_ == 'f' || format_ == 'd'; }
-  bool is_integer() const { return std::string_view("?bBhHiIlLqQ").contains(format_); }
+  bool is_boolean() const { return format_ == '?'; }
+  bool is_integer() const { return std::string_view("bBhHiIlLqQ").contains(format_); }
   size_t size() const { return static_cast<size_t>(view_.shape[0]); }
 
-  // Reads integers as int64, floats as double. Raises for values that do not fit.
+  // Reads booleans as bool, integers as int64, floats as double. Raises for values that do not fit.
   template <class To>
   std::vector<To> values(std::string_view name) const {
     switch (format_) {
-      case '?': return read<To, bool>(name);
+      case '?': return read<To, unsigned char>(name);  // a byte that may be any
       case 'b': return read<To, signed char>(name);
       case 'B': return read<To, unsigned char>(name);
       case 'h': return read<To, short>(name);
@@ -76,7 +77,7 @@ class NumberView {
     for (size_t i = 0; i < size(); ++i, at += view_.strides[0]) {
       From value;
       std::memcpy(&value, at, sizeof(value));
-      if constexpr (std::is_integral_v<To> && std::is_unsigned_v<From> &&
+      if constexpr (std::is_same_v<To, int64_t> && std::is_unsigned_v<From> &&
                     sizeof(From) == sizeof(To)) {
         if (value > static_cast<From>(std::numeric_limits<To>::max())) {
           refuse(cat("value ", i, " of ", name, " is more than int64 has"));
@@ -151,6 +152,24 @@ std::vector<PyObject*> items_of(const nb::object& tuple) {
   return items;
 }
 
+// Python's own, and the scalars of NumPy and torch, which are of no class that is known here.
+bool is_boolean(PyObject* item) {
+  if (PyBool_Check(item)) return true;
+  if (PyLong_Check(item) || PyFloat_Check(item)) return false;
+  const nb::object dtype = nb::getattr(nb::handle(item), "dtype", nb::none());
+  if (dtype.is_none()) return false;
+  const std::string name = nb::cast<std::string>(nb::str(dtype));
+  return name == "bool" || name == "torch.bool";
+}
+
+bool to_bool(PyObject* item) {
+  const int value = PyObject_IsTrue(item);
+  if (value < 0) throw nb::python_error();
+  return value != 0;
+}
+
+bool is_integer(PyObject* item) { return PyIndex_Check(item) != 0 || is_boolean(item); }
+
 bool is_number(PyObject* item) {
   return PyFloat_Check(item) || PyIndex_Check(item) ||
          PyType_GetSlot(Py_TYPE(item), Py_nb_float) != nullptr;
@@ -160,7 +179,9 @@ bool is_number(PyObject* item) {
 
 ColumnValues to_column(std::string_view column, nb::handle values) {
   const std::string name = cat("the column '", column, "'");
-  if (const NumberView view(values); view.is_integer()) {
+  if (const NumberView view(values); view.is_boolean()) {
+    return view.values<bool>(name);
+  } else if (view.is_integer()) {
     return view.values<int64_t>(name);
   } else if (view.is_float()) {
     return view.values<double>(name);
@@ -171,10 +192,18 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
   if (PyUnicode_Check(items[0]) || PyBytes_Check(items[0])) {
     return to_texts(name, items, PyBytes_Check(items[0]) != 0);
   }
-  if (std::ranges::all_of(items, [](PyObject* item) { return PyIndex_Check(item) != 0; })) {
+  if (std::ranges::all_of(items, &is_boolean)) {
+    std::vector<bool> out;
+    out.reserve(items.size());
+    for (PyObject* const item : items) out.push_back(to_bool(item));
+    return out;
+  }
+  if (std::ranges::all_of(items, &is_integer)) {
     std::vector<int64_t> out;
     out.reserve(items.size());
-    for (size_t i = 0; i < items.size(); ++i) out.push_back(to_int64(name, i, items[i]));
+    for (size_t i = 0; i < items.size(); ++i) {
+      out.push_back(is_boolean(items[i]) ? to_bool(items[i]) : to_int64(name, i, items[i]));
+    }
     return out;
   }
   std::vector<double> out;
@@ -184,7 +213,7 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
     if (!is_number(items[i]) || PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       refuse(cat("value ", i, " of ", name, " is ", shown(items[i]),
-                 "; a column's values are all int, all float, all str or all bytes"));
+                 "; a column's values are all bool, all int, all float, all str or all bytes"));
     }
     out.push_back(value);
   }
@@ -225,6 +254,10 @@ nb::object to_python(const ColumnValues& values) {
   }
   if (const auto* floats = std::get_if<std::vector<double>>(&values)) {
     return to_view(floats->data(), floats->size() * sizeof(double), "d");
+  }
+  if (const auto* booleans = std::get_if<std::vector<bool>>(&values)) {
+    const std::vector<unsigned char> bytes(booleans->begin(), booleans->end());
+    return to_view(bytes.data(), bytes.size(), "?");
   }
   const auto& texts = std::get<TextValues>(values);
   nb::list out = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(texts.size())));

@@ -162,6 +162,7 @@ void check_entries(std::string_view text, fuzz::Choices& choices) {
   const std::vector<std::string> roots = {"gs://bucket", "file:///" + piece(3)};
   std::vector<Entry> entries;
   std::vector<int64_t> integers;
+  std::vector<bool> booleans;
   TextValues texts;
   const bool with_ranges = choices() % 2 == 0;
   while (!text.empty()) {
@@ -193,12 +194,15 @@ void check_entries(std::string_view text, fuzz::Choices& choices) {
       }
       entries.push_back(entry);
       integers.push_back(static_cast<int64_t>(choices()) << choices() % 32);
+      booleans.push_back(choices() % 2 == 0);
       texts.add(choices() % 2 == 0 ? "" : object.name);
     }
   }
   const Index plain = try_built(entries, roots).value();
-  const Index index = with_columns(*plain, {{"i", integers}, {"t", texts}}, {}).value();
-  check(index->values(0) == ColumnValues(integers) && index->values(1) == ColumnValues(texts));
+  const Index index =
+      with_columns(*plain, {{"i", integers}, {"t", texts}, {"b", booleans}}, {}).value();
+  check(index->values(0) == ColumnValues(integers) && index->values(1) == ColumnValues(texts) &&
+        index->values(2) == ColumnValues(booleans));
   check_same(*index, entries);
   check_same(*open(index->image().bytes()).value(), entries);
   const std::shared_ptr<const ObjectIndex> both[] = {index, index};

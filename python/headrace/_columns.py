@@ -8,18 +8,20 @@ from typing import Any
 
 __all__ = ["KINDS", "in_one_kind", "missing_value", "odd_value"]
 
-KINDS = "all integers, all floats, all str or all bytes"
+KINDS = "all booleans, all integers, all floats, all str or all bytes"
 
 
 def in_one_kind(values: list[Any]) -> list[Any] | None:
-    """Return the values as all integers, floats, texts or bytes; None if they cannot be that.
+    """Return the values as all booleans, integers, floats, texts or bytes; else None.
 
-    Numbers of NumPy and torch are numbers, and booleans are 0 and 1. Integers among floats become
-    floats.
+    Numbers of NumPy and torch are numbers. Booleans among integers become integers, and integers
+    among floats become floats.
     """
     for kind in (str, bytes):
         if all(isinstance(value, kind) for value in values):
             return values
+    if all(map(_is_boolean, values)):
+        return [bool(value) for value in values]
     try:
         return [_integer(value) for value in values]
     except TypeError:
@@ -42,9 +44,12 @@ def odd_value(values: Sequence[Any]) -> int:
 
 def _integer(value: Any) -> int:
     # NumPy's booleans, unlike Python's, are no indices.
-    if type(value).__name__ in ("bool", "bool_") and hasattr(value, "item"):
-        value = bool(value)
-    return int(operator.index(value))
+    return int(operator.index(bool(value) if _is_boolean(value) else value))
+
+
+def _is_boolean(value: Any) -> bool:
+    dtype = str(getattr(value, "dtype", ""))
+    return isinstance(value, bool) or dtype.removeprefix("torch.") == "bool"
 
 
 def _is_nan(value: Any) -> bool:

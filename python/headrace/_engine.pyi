@@ -550,7 +550,7 @@ class ObjectIndex(object):
         self, name: str, indices: Sequence[int] | Buffer | None = None
     ) -> memoryview | list[str] | list[bytes]:
         """
-        One of your columns: integers and floats as a buffer (int64, float64), texts as a list.
+        One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
 
         Args:
             indices: of these entries only; default: of all.
@@ -569,8 +569,9 @@ class ObjectIndex(object):
         An index of the same entries with these columns, besides those that it has.
 
         Args:
-            columns: by name, one value for each entry: all ``int``, ``float``, ``str`` or ``bytes``, as a
-                sequence, or a buffer such as a NumPy array. One that is there already is replaced;
+            columns: by name, one value for each entry: all ``bool``, ``int``, ``float``, ``str`` or
+                ``bytes``, as a sequence, or a buffer such as a NumPy array. Booleans among integers
+                become integers, and integers among floats floats. One that is there already is replaced;
                 ``None`` takes it out.
 
         Raises:

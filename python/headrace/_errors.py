@@ -23,6 +23,10 @@ Every instance says what an operator needs:
 * ``request_id``: what the service calls the last attempt, or ``None``;
 * ``attempts``: how many requests were sent; 0 if none was.
 
+Those that are an ``OSError`` for which the system has a number (`NotFoundError`,
+`PermissionDeniedError`, `TimedOutError`) have ``errno``, ``strerror`` and ``filename``, which is
+the URL, as well.
+
 The text of the exception names object, status and attempts:
 ``gs://b/o: no such object (HTTP 404, 1 attempt)``. Each class can be built from one string, and
 instances pickle with their attributes: both are needed to cross the pipe of a DataLoader worker.
@@ -31,6 +35,8 @@ instances pickle with their attributes: both are needed to cross the pipe of a D
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import pickle
 from typing import TypeVar
 
@@ -72,22 +78,46 @@ class HeadraceError(Exception):
         self.attempts = 0
 
 
+class _SystemsError(HeadraceError):
+    """One that is an OSError, too, and says what programs ask of these."""
+
+    _errno: int
+
+    # As properties: with these fields of its own, an OSError would tell another text.
+    @property
+    def errno(self) -> int:
+        """As of the system's own error: ``errno.ENOENT`` of `NotFoundError`."""
+        return self._errno
+
+    @property
+    def strerror(self) -> str:
+        """The system's text for `errno`."""
+        return os.strerror(self._errno)
+
+    @property
+    def filename(self) -> str | None:
+        """The URL of the object, as `url`."""
+        return self.url
+
+
 class InvalidArgumentError(HeadraceError, ValueError):
     """An option, a name or a URL cannot work, or the service refused the request as malformed."""
 
     _code = "invalid argument"
 
 
-class NotFoundError(HeadraceError, FileNotFoundError):
+class NotFoundError(_SystemsError, FileNotFoundError):  # type: ignore[misc]
     """The object, or its bucket, does not exist."""
 
     _code = "not found"
+    _errno = errno.ENOENT
 
 
-class PermissionDeniedError(HeadraceError, PermissionError):
+class PermissionDeniedError(_SystemsError, PermissionError):  # type: ignore[misc]
     """We are not allowed to, or nobody knows who we are."""
 
     _code = "permission denied"
+    _errno = errno.EACCES
 
 
 class PreconditionFailedError(HeadraceError):
@@ -108,10 +138,11 @@ class UnavailableError(HeadraceError, ConnectionError):
     _code = "unavailable"
 
 
-class TimedOutError(HeadraceError, TimeoutError):
+class TimedOutError(_SystemsError, TimeoutError):  # type: ignore[misc]
     """The request took longer than its ``TimeoutOptions`` allow."""
 
     _code = "timed out"
+    _errno = errno.ETIMEDOUT
 
 
 class CorruptDataError(HeadraceError):

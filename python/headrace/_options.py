@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
@@ -76,16 +76,20 @@ def is_weights_only(value: bool | None) -> bool:
 
 def require_count(name: str, value: int, *, minimum: int) -> None:
     require(
-        isinstance(value, int) and minimum <= value <= _MAX_UINT32,
+        _is_integer(value) and minimum <= value <= _MAX_UINT32,
         f"{name} is {value!r}; it must be an integer of at least {minimum}",
     )
 
 
 def require_bytes(name: str, value: int, *, minimum: int) -> None:
     require(
-        isinstance(value, int) and minimum <= value < 1 << 63,
+        _is_integer(value) and minimum <= value < 1 << 63,
         f"{name} is {value!r}; it must be an integer of at least {minimum} bytes",
     )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def require_header(name: str, text: str) -> None:

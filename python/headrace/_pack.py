@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import CellType, CodeType
 from typing import Any, Literal
 
 from headrace._chosen import Chosen, OptionalSuffix
@@ -328,6 +329,7 @@ class _Packing:
             "label": label,
             "documents": kind == "tokens",
         }
+        self._function = settings.get("transform") or settings.get("encode")
         self._job = Job(index, stores, self.place, rules, self._on_error != "raise", **how)
         self._executor.require_usable(self._job)
         self._plan = self._job.plan
@@ -382,6 +384,12 @@ class _Packing:
                 events = Events(arrived, packed, shown.tick)
                 self._executor.pack_shards(self._job, missing, workers, events)
         self.place.end()
+        if not missing and self._function:
+            _logger.info(
+                "all %d shards of %s are there already; whether the code of %s has changed is not "
+                "known, and overwrite=True packs anew",
+                len(records), self.place.store.url, self._function,
+            )  # fmt: skip
         return self._packed([records[i] for i in range(len(records))], len(missing))
 
     def _tell(self, record: Record) -> None:
@@ -410,7 +418,9 @@ class _Packing:
 def _name_of(function: Callable[..., Any] | None) -> str | None:
     """Return ``module:function``, by which another run knows whether it is the same.
 
-    What a `functools.partial` gives to it counts, too. It is not written itself: it may be secret.
+    Of a lambda, what it does counts, too: a hash of its code, which another Python may have. So
+    does what a `functools.partial` gives to a function. Neither is written itself: it may be
+    secret.
     """
     if function is None:
         return None
@@ -419,7 +429,29 @@ def _name_of(function: Callable[..., Any] | None) -> str | None:
         return f"{_name_of(function.func)}({hashlib.sha256(given.encode()).hexdigest()[:16]})"
     kind = type(function)
     module = getattr(function, "__module__", None) or kind.__module__
-    return f"{module}:{getattr(function, '__qualname__', kind.__qualname__)}"
+    name = f"{module}:{getattr(function, '__qualname__', kind.__qualname__)}"
+    code = getattr(function, "__code__", None)
+    if code is None or not name.endswith("<lambda>"):
+        return name
+    # Its name says nothing: what it does, and what it has from around it, tells it from others.
+    cells = [_told(_content(cell)) for cell in function.__closure__ or ()]
+    what = [_told(function.__defaults__), _told(function.__kwdefaults__), cells, _text_of(code)]
+    return f"{name}({hashlib.sha256(repr(what).encode()).hexdigest()[:16]})"
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def _text_of(code: CodeType) -> str:
+    """Return what code does, wherever it stands."""
+    inner = [
+        _text_of(each) if isinstance(each, CodeType) else _told(each) for each in code.co_consts
+    ]
+    return repr([code.co_code, code.co_names, inner])
 
 
 def _told(value: Any) -> str:

@@ -177,7 +177,7 @@ def shards_named(
     urls: Iterable[str], options: dict[str, Any]
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return these shards, in their order, with their sizes; no URL is a pattern or a folder."""
-    found = _Shards(None, options, Chosen(), _SUFFIXES)
+    found = _Shards(None, options, Chosen(), _SUFFIXES, may_be_folders=False)
     for url in urls:
         found.add_named(url)
     return found.finish()
@@ -192,7 +192,10 @@ class _Shards:
         options: dict[str, Any],
         chosen: Chosen,
         suffixes: tuple[str, ...],
+        *,
+        may_be_folders: bool = True,
     ) -> None:
+        self._may_be_folders = may_be_folders
         self._store, self._options, self._suffixes = store, options, suffixes
         self._chosen = chosen
         self._stores: dict[str, Store] = {}
@@ -268,11 +271,30 @@ class _Shards:
         self._keep(store, index)
 
     def _stat(self) -> None:
-        """Ask for the shards that were named."""
+        """Ask for the shards that were named. What is no object may be a folder, as Spark's are."""
         names, self._names = self._names, []
-        if names:
-            store = self._store_at(self._folder)
+        if not names:
+            return
+        store = self._store_at(self._folder)
+        if not self._may_be_folders:
             self._keep(store, _statted(store, names))
+            return
+        objects: list[ObjectInfo] = []
+        for name, info in zip(names, store.stat_many(names, missing_ok=True), strict=True):
+            if info is not None:
+                objects.append(info)
+                continue
+            self._keep_objects(store, objects)
+            objects = []
+            folder = f"{store.url_of(name)}/"
+            if not store.list_page(f"{name}/", max_results=1).objects:
+                store.stat(name)  # which raises, and says what is missing
+            self._list(self._store_at(folder), folder, "")
+        self._keep_objects(store, objects)
+
+    def _keep_objects(self, store: Store, objects: Sequence[ObjectInfo]) -> None:
+        if objects:
+            self._keep(store, ObjectIndex.from_objects(objects, root=store.url))
 
     def _keep(self, store: Store, index: ObjectIndex) -> None:
         first_of_root(self._stores, index.roots[0], store)

@@ -233,7 +233,7 @@ class Store:
                 common up to it comes once, as a `Prefix` (``"/"``: one level, as of a folder).
             start_offset: names from this one on.
             end_offset: names before this one.
-            max_results: stop after so many.
+            max_results: stop after so many. Default: list all.
             max_pages_in_flight: pages that are fetched at a time, at most; 1: page after page.
                 Default: what the engine finds useful, which is as good as any number.
 
@@ -248,6 +248,9 @@ class Store:
             ['notes.txt', 'train/']
         """
         pages = _pages(max_pages_in_flight)
+        _require_text("prefix", prefix)
+        if max_results is not None:
+            require_count("max_results", max_results, minimum=0)
         whole_root = not (prefix or start_offset or end_offset)
         found = placeholders = 0
         if not delimiter and max_results is None:
@@ -316,6 +319,7 @@ class Store:
             >>> [info.name for info in page.objects], page.prefixes, page.next_page_token
             (['notes.txt'], ['train/'], '')
         """
+        _require_text("prefix", prefix)
         if max_results is not None:
             require_count("max_results", max_results, minimum=1)
         return ListPage(
@@ -357,6 +361,7 @@ class Store:
             (2, 'train/a.txt')
         """
         refuse_keywords("Store.index", unknown, of=Store.index)
+        _require_text("prefix", prefix)
         listing = self._handle().start_listing(
             prefix=prefix,
             start_offset="",
@@ -1070,10 +1075,22 @@ def _return_errors(errors: str) -> bool:
     return errors == "return"
 
 
+def _require_text(what: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {value!r}; it must be a str")
+
+
 def _tensor_bytes(data: Any) -> Any:
     """Return the bytes of a CPU tensor as a buffer, which torch itself does not offer."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(data, torch.Tensor):
+        try:
+            memoryview(data)
+        except TypeError:
+            raise TypeError(
+                f"a {type(data).__name__} is no buffer of bytes: give bytes, a bytearray, a NumPy "
+                "array or a CPU tensor; text is encoded first"
+            ) from None
         return data
     if data.device.type != "cpu" or not data.is_contiguous():
         raise InvalidArgumentError("the tensor must be contiguous and on the CPU")

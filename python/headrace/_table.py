@@ -30,6 +30,8 @@ _logger = logging.getLogger("headrace")
 # hold, or that float64 would change.
 _INTEGER = re.compile("0|-?[1-9][0-9]*")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)?(\.[0-9]+|(?<=[0-9])\.?)([eE][-+]?[0-9]+)?|nan|-?inf")
+_BOOLEANS = {"True": True, "TRUE": True, "true": True}
+_BOOLEANS |= {"False": False, "FALSE": False, "false": False}
 _LONGEST_NUMBER = 100
 _LARGEST_INTEGER = (1 << 63) - 1
 _LARGEST_EXACT_FLOAT = 1 << 53
@@ -154,7 +156,7 @@ def _kept(columns: Columns, label: str | None) -> Columns:
         row = odd_value(values)
         told = f"row {row} of the table has {name}={values[row]!r}"
         require(name != label, f"{told}; labels must be {KINDS}")
-        _logger.warning(
+        _logger.info(
             "the dataset has no column %r, because %s; columns must be %s", name, told, KINDS
         )
     return kept
@@ -172,7 +174,7 @@ def columns_of_table(
     if isinstance(table, Mapping):
         columns = {name: _values(column) for name, column in table.items()}
     elif hasattr(table, "to_pydict"):  # a table of Arrow
-        columns = _of_arrow(table)
+        columns = _of_arrow(table, (url, label))
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
         _require_once(table.columns)
         columns = {name: _values(table[name]) for name in table.columns}
@@ -207,7 +209,7 @@ def _of_file(path: str, url: str, label: str | None, options: Mapping[str, Any])
     store, name = object_at(path, **({} if is_local(path) else options))
     content = store.read(name)
     if memoryview(content)[:4] == _PARQUET or name.endswith(".parquet"):
-        return _of_parquet(content, store.url_of(name))
+        return _of_parquet(content, store.url_of(name), (url, label))
     try:
         text = content.bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -217,7 +219,7 @@ def _of_file(path: str, url: str, label: str | None, options: Mapping[str, Any])
     return _of_csv(text, url, label)
 
 
-def _of_parquet(content: Any, file: str) -> Columns:
+def _of_parquet(content: Any, file: str, wanted: Sequence[str | None]) -> Columns:
     pyarrow, parquet = pyarrow_for(f"{file}: a Parquet file")
     try:
         file_of_it = parquet.ParquetFile(pyarrow.BufferReader(content))
@@ -226,18 +228,19 @@ def _of_parquet(content: Any, file: str) -> Columns:
     except (pyarrow.ArrowException, OSError) as error:
         raise CorruptDataError(f"{file}: it is no whole Parquet file: {error}") from error
     _require_once(names, f"{file}: ")
-    return _of_arrow(table)
+    return _of_arrow(table, wanted)
 
 
-def _of_arrow(table: Any) -> Columns:
-    """Return the columns, without those whose values Python cannot have."""
+def _of_arrow(table: Any, wanted: Sequence[str | None]) -> Columns:
+    """Return the columns, without those whose values Python cannot have, unless they are wanted."""
     _require_once(table.column_names)
     columns = {}
     for name in table.column_names:
         try:
             columns[name] = table.column(name).to_pylist()
         except ValueError as error:  # times in nanoseconds, without pandas
-            _logger.warning("the dataset has no column %r: %s", name, error)
+            require(name not in wanted, f"the column {name!r} of the table: {error}")
+            _logger.info("the dataset has no column %r: %s", name, error)
     return columns
 
 
@@ -268,11 +271,13 @@ def _of_csv(text: str, url: str, label: str | None) -> Columns:
             f"row {i} of the table has no {label}",
         )
     columns = {header[at]: [row[at] for row in rows] for at in named}
-    return {name: texts if name == url else _numbers(texts) for name, texts in columns.items()}
+    return {name: texts if name == url else _values_of(texts) for name, texts in columns.items()}
 
 
-def _numbers(texts: list[str]) -> list[Any]:
-    """Return numbers if all texts are numbers in their usual spelling, else the texts."""
+def _values_of(texts: list[str]) -> list[Any]:
+    """Return booleans or numbers if all texts are these in their usual spelling, else the texts."""
+    if all(text in _BOOLEANS for text in texts):
+        return [_BOOLEANS[text] for text in texts]
     if not all(len(text) <= _LONGEST_NUMBER and _FLOAT.fullmatch(text) for text in texts):
         return texts
     integers = [int(text) for text in texts if _INTEGER.fullmatch(text)]

@@ -45,8 +45,8 @@ _LEAST_TASKS_OF_CPU, _MOST_TASKS_OF_CPU = 2, 4
 _MOST_TASKS = 4096
 _BLOCKS_OF_TASK = 2  # one is read while one is handed over; Ray joins them in its store
 _URL, _BYTES = "url", "bytes"
-_TYPES = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string(),
-          bytes: pyarrow.binary()}  # fmt: skip
+_TYPES = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(),
+          str: pyarrow.string(), bytes: pyarrow.binary()}  # fmt: skip
 
 
 def read_objects(

@@ -29,6 +29,19 @@ def test_an_epoch_reads_each_object_once(server: FaultServer, run: Run) -> None:
     assert names[:2500] != sorted(names[:2500])
 
 
+def test_an_epoch_has_the_samples_that_are_asked_for(server: FaultServer, run: Run) -> None:
+    for name in ("a.png", "b.txt", ".git/c.png"):
+        server.put("bucket", f"mixed/{name}", b"1")
+    for options, count in (
+        ([], 2),
+        (["--suffix", ".png"], 1),
+        (["--hidden"], 3),
+        (["--suffix", ".png", "--hidden"], 2),
+    ):
+        done = run("bench", "gs://bucket/mixed/", "--epochs", 1, "--json", *options)
+        assert (done.code, done.json[0]["objects"]) == (0, count), options
+
+
 def test_what_is_measured_fits_together(server: FaultServer, run: Run) -> None:
     server.synthetic("many", 1000, 10_000, shape="flat")
     [found] = run("bench", "gs://many", "--epochs", 1, "--json").json

@@ -46,6 +46,27 @@ def test_between_stores_each_source_goes_once_its_copy_is_whole(
     assert not (tmp_path / "here").exists()
 
 
+CHECKPOINT = {".metadata": b"what torch wrote", "__0_0.distcp": b"12345", "__1_0.distcp": b"6"}
+
+
+def test_a_checkpoint_of_torch_is_moved_counted_and_removed_with_its_metadata(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    for name, data in CHECKPOINT.items():
+        server.put("bucket", f"step1/{name}", data)
+    size_bytes = sum(map(len, CHECKPOINT.values()))
+    [usage] = run("du", "--json", "gs://bucket/step1").json
+    assert (usage["objects"], usage["size_bytes"]) == (3, size_bytes)
+    assert run("mv", "-r", "gs://bucket/step1", "gs://bucket/best").code == 0
+    assert server.names("bucket") == [f"best/{name}" for name in sorted(CHECKPOINT)]
+    assert run("sync", "gs://bucket/best", tmp_path / "copy").code == 0
+    assert files_of(tmp_path / "copy") == CHECKPOINT
+    assert run("mv", "-r", "gs://bucket/best", tmp_path / "here").code == 0
+    assert (server.names("bucket"), files_of(tmp_path / "here")) == ([], CHECKPOINT)
+    assert run("rm", "-r", tmp_path / "here").code == 0
+    assert not (tmp_path / "here").exists()
+
+
 def test_what_was_not_copied_stays(bucket: FaultServer, tmp_path: Path, run: Run) -> None:
     bucket.faults(
         [{"match": {"kind": "media", "path_contains": "deep"}, "action": {"status": 403}}]

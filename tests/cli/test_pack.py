@@ -229,6 +229,21 @@ def test_tables_that_cannot_be_packed_are_refused(
     assert not list(place.glob("out/*.tar"))
 
 
+def test_hidden_objects_and_other_suffixes_are_packed_when_asked_for(place: Path, run: Any) -> None:
+    (place / "in" / ".old").mkdir()
+    (place / "in" / ".old" / "5.txt").write_text("text 5")
+    (place / "in" / "notes.md").write_text("no text")
+    for options, count in (
+        ([], 6),
+        (["--suffix", ".txt"], 5),
+        (["--suffix", ".txt", "--hidden"], 6),
+        (["--suffix", ".txt", "--suffix", ".md", "--hidden"], 7),
+    ):
+        done = run("pack", "in", "out", "--overwrite", "--json", *options)
+        [facts] = done.json
+        assert (facts["samples"], done.code) == (count, 0), options
+
+
 def test_a_saved_index_is_packed(place: Path, run: Any) -> None:
     assert run("index", "in", "some.index").code == 0
     assert run("pack", "some.index", "out", "--index").code == 0

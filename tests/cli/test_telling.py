@@ -139,6 +139,22 @@ def test_du_adds_up(root: str, run: Run) -> None:
     assert run("du", f"{root}/none").code == 3
 
 
+def test_an_index_has_the_samples_that_are_asked_for(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    for name in ("a.png", "b.txt", ".git/c.png", "d/"):
+        server.put("bucket", f"mixed/{name}", b"" if name == "d/" else b"1")
+    saved = tmp_path / "saved.index"
+    for options, names in (
+        ([], ["a.png", "b.txt"]),
+        (["--suffix", ".png"], ["a.png"]),
+        (["--suffix", ".png", "--hidden"], [".git/c.png", "a.png"]),
+        (["--hidden"], [".git/c.png", "a.png", "b.txt"]),
+    ):
+        assert run("index", *options, "gs://bucket/mixed/", saved).code == 0
+        assert [info.name for info in headrace.ObjectIndex.load(saved)] == names, options
+
+
 def test_an_index_is_saved_for_jobs_that_read(root: str, tmp_path: Path, run: Run) -> None:
     saved = tmp_path.parent / f"{tmp_path.name}.index"
     done = run("index", f"{root}/d", saved)

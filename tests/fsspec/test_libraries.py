@@ -254,6 +254,16 @@ def test_torch_saves_and_loads_distributed_checkpoints(place: Place) -> None:
     assert loaded["step"] == 2
     names = {path.rpartition("/")[2] for path in place.fs.find(place.at("step1"))}
     assert names == {".metadata", "__0_0.distcp"}
+    # All of it is moved, counted and removed, what is hidden, too.
+    size_bytes = place.fs.du(place.at("step1"))
+    place.fs.mv(place.at("step1"), place.at("best"), recursive=True)
+    assert not place.fs.exists(place.at("step1"))
+    assert place.fs.du(place.at("best")) == size_bytes
+    dcp.load(
+        loaded, storage_reader=FsspecReader(f"{place.url}/best", **place.options), no_dist=True
+    )
+    place.fs.rm(place.at("best"), recursive=True)
+    assert place.fs.find(place.at("best")) == []
 
 
 def test_a_plain_gs_url_is_served_when_asked(server: FaultServer, run_child: Any) -> None:

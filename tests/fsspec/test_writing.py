@@ -560,3 +560,18 @@ def test_the_current_directory_is_not_removed(
         fs.rm("", recursive=True)
     fs.rm("../here2", recursive=True)
     assert [each.name for each in (tmp_path / "above").rglob("*")] == ["here", "a"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "UTF-16", "utf-32", "utf-16-le"])
+def test_text_has_the_byte_order_mark_that_a_local_file_has(
+    place: Place, tmp_path: Path, encoding: str
+) -> None:
+    for pieces in ([], [""], ["", "one\n", "two\n"], ["one\ntwo"]):
+        local, name = tmp_path / "local", place.at("text")
+        with open(local, "w", encoding=encoding) as file:
+            file.writelines(pieces)
+        with place.fs.open(name, "w", encoding=encoding) as file:
+            file.writelines(pieces)
+        assert place.fs.cat_file(name) == local.read_bytes()
+        with place.fs.open(name, "r", encoding=encoding) as file:
+            assert file.read() == "".join(pieces)

@@ -6,6 +6,7 @@ import functools
 import gzip
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -195,6 +196,15 @@ def test_an_index_of_several_stores_is_packed_with_its_column(tmp_path: Path) ->
     assert found == [
         ("two.txt", b"two"), ("two.cls", b"x"), ("one.txt", b"one"), ("one.cls", b"y"),
     ]  # fmt: skip
+
+
+def test_booleans_are_packed_as_the_numbers_of_their_classes(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path / "in")
+    fill(headrace.Store(tmp_path), 2)
+    index = store.index().filter(suffix=".jpg").with_columns({"is_new": [True, False]})
+    headrace.pack(index, tmp_path / "out", label="is_new")
+    [found] = members(headrace.Store(tmp_path / "out")).values()
+    assert [body for name, body in found if name.endswith(".cls")] == [b"1", b"0"]
 
 
 def test_sizes_that_an_index_does_not_have_are_asked_for(tmp_path: Path) -> None:
@@ -686,6 +696,40 @@ def test_other_arguments_of_a_partial_are_another_transform(tmp_path: Path) -> N
     key = "a secret, which is not written"
     headrace.pack(tmp_path / "in", tmp_path / "keyed", transform=functools.partial(keyed, key=key))
     assert key not in (tmp_path / "keyed" / "_pack" / "train.json").read_text()
+
+
+def test_another_lambda_is_another_transform(tmp_path: Path) -> None:
+    headrace.Store(tmp_path / "in").write("a.txt", b"text")
+
+    def cutting(length: int) -> Any:
+        return lambda sample: {"txt": sample["txt"].bytes()[:length]}
+
+    def packed(transform: Any) -> int:
+        return headrace.pack(tmp_path / "in", tmp_path / "out", transform=transform).written
+
+    assert packed(cutting(2)) == 1
+    assert packed(cutting(2)) == 0  # elsewhere, and the same
+    for other in (
+        cutting(3),
+        lambda sample: {"txt": sample["txt"].bytes()[::-1]},
+        lambda sample: {"txt": b"".join(each for each in [sample["txt"].bytes()])},
+        lambda sample: {"txt": b"".join(each + b"-" for each in [sample["txt"].bytes()])},
+    ):
+        with pytest.raises(headrace.InvalidArgumentError, match="transform was"):
+            packed(other)
+
+
+def test_the_log_says_that_the_code_of_a_function_is_not_compared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    headrace.Store(tmp_path / "in").write("a.txt", b"text")
+    transform = functools.partial(cut, length=2)
+    caplog.set_level(logging.INFO, "headrace")
+    for _ in range(2):
+        headrace.pack(tmp_path / "in", tmp_path / "out", transform=transform)
+    told = [each.getMessage() for each in caplog.records if "overwrite=True" in each.getMessage()]
+    assert len(told) == 1  # where nothing had to be written
+    assert "cut" in told[0]
 
 
 def keyed(sample: dict[str, Any], *, key: str) -> dict[str, Any]:

@@ -867,3 +867,33 @@ def test_files_that_are_no_part_of_a_table_are_left_out(tmp_path: Path) -> None:
     assert ParquetDataset(tmp_path, hidden=True).row_count == 4
     assert ParquetDataset(f"{tmp_path}/**/*.parquet").row_count == 2
     assert ParquetDataset(f"{tmp_path}/_temporary/**/*.parquet").row_count == 1
+
+
+def test_a_folder_may_be_called_like_a_file(store: headrace.Store) -> None:
+    def put(name: str, numbers: list[int]) -> None:
+        file = io.BytesIO()
+        pq.write_table(pa.table({"a": numbers}), file)
+        store.write(name, file.getvalue())
+
+    store.write("x.parquet/_SUCCESS", b"")
+    put("x.parquet/part-0.snappy.parquet", [1, 2])
+    put("x.parquet/part-1.snappy.parquet", [3])
+    put("x.parquet.old", [7])
+    put("y.parquet", [9])
+
+    def numbers(*names: str) -> list[int]:
+        sources = [store.url_of(name) for name in names]
+        return [
+            row["a"]
+            for row in ParquetDataset(
+                sources,
+                **({} if store.url.startswith("file:") else {"endpoint": store._settings.endpoint}),
+            )
+        ]
+
+    assert numbers("x.parquet") == numbers("x.parquet/") == [1, 2, 3]
+    assert numbers("y.parquet", "x.parquet", "y.parquet") == [9, 1, 2, 3, 9]
+    for missing in (["z.parquet"], ["y.parquet", "z.parquet"]):
+        with pytest.raises(headrace.NotFoundError) as caught:
+            numbers(*missing)
+        assert caught.value.url == store.url_of("z.parquet")

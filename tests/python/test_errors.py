@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import builtins
 import copy
+import errno
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,33 @@ def test_every_class_stands_for_one_code() -> None:
     assert sorted(name for _, (_, name) in CODES) == sorted(
         name for name in _errors.__all__ if name != "HeadraceError"
     )
+
+
+@pytest.mark.parametrize(
+    ("cls", "number"),
+    [
+        (headrace.NotFoundError, errno.ENOENT),
+        (headrace.PermissionDeniedError, errno.EACCES),
+        (headrace.TimedOutError, errno.ETIMEDOUT),
+    ],
+)
+def test_an_error_of_the_system_has_its_number_and_names_the_url(
+    cls: type[headrace.HeadraceError], number: int
+) -> None:
+    error = cls("gs://b/o: it went wrong")
+    error.url = "gs://b/o"
+    for each in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert isinstance(each, OSError)
+        assert (each.errno, each.filename) == (number, "gs://b/o")
+        assert each.strerror == os.strerror(number)
+        assert str(each) == "gs://b/o: it went wrong"
+
+
+def test_a_missing_object_is_enoent(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        store.read("nothing")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, store.url_of("nothing"))
 
 
 def test_absent_facts_are_none() -> None:

@@ -8,6 +8,7 @@ import datetime
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -266,6 +267,44 @@ def test_a_saved_index_is_read_back(tmp_path: Path, objects: list[ObjectInfo]) -
         assert again == index
         assert list(again) == objects
         assert again.roots == ("gs://bucket/train",)
+
+
+@pytest.mark.parametrize("kind", ["list", "generator", "view", "array", "scalars", "tensor"])
+def test_booleans_stay_booleans_wherever_an_index_goes(tmp_path: Path, kind: str) -> None:
+    given: Any = [True, False, True]
+    if kind == "generator":
+        given = iter(given)
+    elif kind == "view":
+        given = memoryview(bytearray([1, 0, 2])).cast("?")
+    elif kind == "array":
+        given = pytest.importorskip("numpy").array(given)
+    elif kind == "scalars":
+        given = list(pytest.importorskip("numpy").array(given))
+    elif kind == "tensor":
+        given = pytest.importorskip("torch").tensor(given)
+    index = numbered(3).with_columns({"is_new": given})
+    index.save(tmp_path / "a.index")
+    for each in (
+        index,
+        ObjectIndex.load(tmp_path / "a.index"),
+        pickle.loads(pickle.dumps(index)),
+        index[:2] + index[2:],
+        index.select([2, 1, 0]),
+        index.with_columns({"is_new": index.column("is_new")}),
+    ):
+        values = each.column("is_new")
+        assert isinstance(values, memoryview)
+        assert (values.format, values.tolist()) == ("?", [True, False, True])
+    assert index.column("is_new", [1]).tolist() == [False]
+
+
+def test_booleans_among_numbers_become_numbers() -> None:
+    true, false = pytest.importorskip("numpy").array([True, False])
+    for given in ([True, 2, False], [true, 2, false]):
+        assert numbered(3).with_columns({"n": given}).column("n").tolist() == [1, 2, 0]
+    assert numbered(2).with_columns({"n": [True, 0.5]}).column("n").tolist() == [1.0, 0.5]
+    with pytest.raises(headrace.InvalidArgumentError, match="all bool, all int"):
+        numbered(2).with_columns({"n": [True, "x"]})
 
 
 def test_a_saved_index_may_lie_in_the_bucket(gcs: headrace.Store, server: FaultServer) -> None:

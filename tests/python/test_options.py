@@ -43,6 +43,7 @@ def test_defaults_are_the_engines() -> None:
     ("make", "named"),
     [
         (lambda: headrace.RetryOptions(max_attempts=0), "max_attempts"),
+        (lambda: headrace.RetryOptions(max_attempts=True), "max_attempts is True"),
         (lambda: headrace.RetryOptions(backoff_multiplier=0.5), "backoff_multiplier"),
         (lambda: headrace.TimeoutOptions(total_s=0), "total_s"),
         (lambda: headrace.TimeoutOptions(stall_s=float("nan")), "stall_s"),

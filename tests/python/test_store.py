@@ -6,6 +6,7 @@ import datetime
 import pickle
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,8 +220,9 @@ def test_a_write_takes_any_buffer(store: headrace.Store) -> None:
     ):
         store.write("a", data)
         assert store.read("a").bytes() == b"\x01\0\x02\0"
-    with pytest.raises(TypeError):
-        store.write("a", "text")  # type: ignore[arg-type]
+    for wrong in ("text", None, 7, [1, 2]):
+        with pytest.raises(TypeError, match=f"a {type(wrong).__name__} is no buffer of bytes"):
+            store.write("a", wrong)  # type: ignore[arg-type]
 
 
 def test_a_write_may_have_a_condition(store: headrace.Store) -> None:
@@ -289,6 +291,18 @@ def test_a_store_works_after_shutdown(store: headrace.Store) -> None:
 def test_what_is_no_name_is_refused(store: headrace.Store, name: object) -> None:
     with pytest.raises(TypeError):
         store.read(name)  # type: ignore[arg-type]
+
+
+def test_a_prefix_is_text_and_a_count_is_not_negative(store: headrace.Store) -> None:
+    store.write("a", b"1")
+    given: Any = None
+    for ask in (store.list, store.list_page, store.index):
+        with pytest.raises(TypeError, match="prefix is None; it must be a str"):
+            list(ask(given))
+    for wrong in (-1, True, 1.5):
+        with pytest.raises(headrace.InvalidArgumentError, match="max_results is"):
+            list(store.list(max_results=wrong))  # type: ignore[arg-type]
+    assert list(store.list(max_results=0)) == []
 
 
 def test_a_name_that_is_no_text_is_refused(store: headrace.Store) -> None:

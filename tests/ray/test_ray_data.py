@@ -58,10 +58,14 @@ def test_columns_of_an_index_are_columns(tmp_path: Path) -> None:
     store = headrace.Store(tmp_path)
     fill(store)
     labels = list(range(COUNT))
-    index = store.index().with_columns({"label": labels, "kind": [f"k{i}" for i in labels]})
-    rows = headrace.ray.read_objects(index[10:20], block_bytes=1).take_all()
-    assert sorted((row["label"], row["kind"]) for row in rows) == [
-        (i, f"k{i}") for i in range(10, 20)
+    index = store.index().with_columns(
+        {"label": labels, "kind": [f"k{i}" for i in labels], "even": [i % 2 == 0 for i in labels]}
+    )
+    dataset = headrace.ray.read_objects(index[10:20], block_bytes=1)
+    assert dataset.schema().types[-1] == pyarrow.bool_()
+    rows = dataset.take_all()
+    assert sorted((row["label"], row["kind"], row["even"]) for row in rows) == [
+        (i, f"k{i}", i % 2 == 0) for i in range(10, 20)
     ]
 
 

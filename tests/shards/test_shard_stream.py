@@ -551,6 +551,14 @@ def test_compressed_shards_continue_with_any_readers(tmp_path: Path, suffix: str
         assert sorted(run.seen) == list(range(count))
 
 
+def test_zeros_behind_a_compressed_shard_lose_no_sample(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    assert pack(store, [3, 2], ".tar.gz") == 5
+    for info in list(store.list()):
+        store.write(info.name, store.read(info).bytes() + bytes(5000))
+    assert list(ShardStream(store, number_of)) == [0, 1, 2, 3, 4]
+
+
 def test_an_epoch_of_so_many_samples_has_them_after_a_resume_too(local: headrace.Store) -> None:
     draw = random.Random(19)
     for samples in (60, 180, 400):

@@ -132,9 +132,9 @@ def test_an_index_in_a_folder_has_a_bin(store: headrace.Store) -> None:
     put(store, {"a.bin": corpus(100)})
     store.write("z.idx", megatron_index([60, 40], "uint16"))
     with pytest.raises(headrace.NotFoundError, match=r"z\.bin is not beside it") as caught:
-        TokenDataset(store, seq_len=10)
+        TokenDataset(store, seq_len=10, dtype="uint16")
     assert caught.value.url == store.url_of("z.idx")
-    assert len(TokenDataset(store, seq_len=10, names=["a.bin"])) == 9
+    assert len(TokenDataset(store, seq_len=10, dtype="uint16", names=["a.bin"])) == 9
 
 
 def test_an_array_has_no_index_of_megatron(store: headrace.Store) -> None:
@@ -151,36 +151,72 @@ def test_one_url_has_one_set_of_options(tmp_path: Path) -> None:
     plain, unverified = (headrace.Store(tmp_path, verify=verify) for verify in (True, False))
     for sources in ([plain, unverified], [unverified, tmp_path / "a.bin"]):
         with pytest.raises(headrace.InvalidArgumentError, match="different settings") as caught:
-            TokenDataset(sources, seq_len=10)
+            TokenDataset(sources, seq_len=10, dtype="uint16")
         assert str(caught.value).startswith(plain.url)
     same = headrace.Store(tmp_path, verify=True)
-    assert len(TokenDataset([plain, tmp_path / "a.bin", same], seq_len=10)) == 18 + 9 + 18
+    assert (
+        len(TokenDataset([plain, tmp_path / "a.bin", same], seq_len=10, dtype="uint16"))
+        == 18 + 9 + 18
+    )
 
 
 def test_what_is_not_there_is_named(store: headrace.Store) -> None:
     with pytest.raises(headrace.NotFoundError, match=r"no \.bin or \.npy is below") as caught:
-        TokenDataset(store, seq_len=10)
+        TokenDataset(store, seq_len=10, dtype="uint16")
     assert caught.value.url == store.url
     put(store, {"a.bin": corpus(100), "c.bin": corpus(100)})
     for name in ("b.bin", "b.idx", "a.idx"):
         with pytest.raises(headrace.NotFoundError, match=name.split(".", maxsplit=1)[0]):
-            TokenDataset(store, seq_len=10, names=["c.bin", name])
+            TokenDataset(store, seq_len=10, dtype="uint16", names=["c.bin", name])
     with pytest.raises(headrace.InvalidArgumentError, match=r"a file of tokens is a \.bin"):
-        TokenDataset(store, seq_len=10, names=["a.txt"])
+        TokenDataset(store, seq_len=10, dtype="uint16", names=["a.txt"])
 
 
 def test_files_of_several_types_are_refused(store: headrace.Store) -> None:
     put(store, {"a.bin": corpus(100), "b.npy": corpus(100, dtype="int32")})
     with pytest.raises(headrace.InvalidArgumentError, match=r"int32, and those of .*a\.bin are "):
-        TokenDataset(store, seq_len=10)
+        TokenDataset(store, seq_len=10, vocab_size=50_000)
+    with pytest.raises(headrace.InvalidArgumentError, match="are int32, and dtype is uint16"):
+        TokenDataset(store, seq_len=10, dtype="uint16")
     with pytest.raises(headrace.InvalidArgumentError, match="are int32, and dtype is uint32"):
         TokenDataset(store, seq_len=10, names=["b.npy"], dtype="uint32")
+
+
+def test_raw_tokens_are_not_read_before_somebody_says_their_type(tmp_path: Path) -> None:
+    # A vocabulary of 65,536 ids fits into two bytes, one of 65,537 does not.
+    for width, how in (
+        (2, [{"dtype": "<u2"}, {"dtype": np.uint16}, {"vocab_size": 65_536}]),
+        (4, [{"dtype": "<u4"}, {"dtype": "uint32"}, {"vocab_size": 65_537}]),
+    ):
+        (tmp_path / "x.bin").write_bytes((60_000).to_bytes(width, "little") * 10)
+        for source in (tmp_path, tmp_path / "x.bin"):
+            with pytest.raises(headrace.InvalidArgumentError, match=r"dtype=.*vocab_size=") as told:
+                TokenDataset(source, seq_len=9)
+            assert str(told.value.url).endswith("/x.bin")
+            for each in how:
+                dataset = TokenDataset(source, seq_len=9, **each)
+                assert [sample.tolist() for sample in dataset] == [[60_000] * 10]
+    with pytest.raises(headrace.InvalidArgumentError, match="little-endian"):
+        TokenDataset(tmp_path, seq_len=9, dtype=">u4")
+
+
+def test_files_that_say_their_type_need_no_dtype(tmp_path: Path) -> None:
+    tokens = corpus(300)
+    (tmp_path / "a.bin").write_bytes(llm_c(tokens))
+    (tmp_path / "b.npy").write_bytes(npy(tokens))
+    (tmp_path / "c.bin").write_bytes(tokens.tobytes())
+    (tmp_path / "c.idx").write_bytes(megatron_index([300], "uint16"))
+    assert len(TokenDataset(tmp_path, seq_len=299)) == 3
+    # One among them that does not is told by its name.
+    (tmp_path / "d.bin").write_bytes(tokens.tobytes())
+    with pytest.raises(headrace.InvalidArgumentError, match=r"d\.bin: it has raw tokens"):
+        TokenDataset(tmp_path, seq_len=299)
 
 
 def test_a_raw_file_is_of_whole_tokens(store: headrace.Store) -> None:
     store.write("a.bin", bytes(1001))
     with pytest.raises(headrace.InvalidArgumentError, match="1001 bytes, which are no whole") as e:
-        TokenDataset(store, seq_len=10)
+        TokenDataset(store, seq_len=10, dtype="uint16")
     assert e.value.url == store.url_of("a.bin")
     store.write("a.bin", bytes(1002))
     with pytest.raises(headrace.InvalidArgumentError, match="no whole number of uint32"):
@@ -192,8 +228,8 @@ def test_a_sample_must_fit_into_a_file(store: headrace.Store) -> None:
     with pytest.raises(
         headrace.InvalidArgumentError, match="takes 12 tokens, and the longest of 3"
     ):
-        TokenDataset(store, seq_len=11)
-    assert len(TokenDataset(store, seq_len=10)) == 1
+        TokenDataset(store, seq_len=11, dtype="uint16")
+    assert len(TokenDataset(store, seq_len=10, dtype="uint16")) == 1
 
 
 @pytest.mark.parametrize(
@@ -232,7 +268,7 @@ def test_arguments_that_cannot_work_are_refused(
 ) -> None:
     put(store, {"a.bin": corpus(100)})
     with pytest.raises(error, match=text):
-        TokenDataset(**{"source": store, "seq_len": 9, **arguments})
+        TokenDataset(**{"source": store, "seq_len": 9, "dtype": "uint16", **arguments})
 
 
 @pytest.mark.parametrize("options", [{"on_change": "reread"}, {"content_encoding": "decompress"}])
@@ -271,7 +307,7 @@ def test_a_token_beyond_the_vocabulary_is_named(store: headrace.Store, cast: str
 def test_a_file_that_was_replaced_is_not_read(store: headrace.Store) -> None:
     tokens = corpus(1001)
     put(store, {"a.bin": tokens})
-    dataset = TokenDataset(store, seq_len=100)
+    dataset = TokenDataset(store, seq_len=100, dtype="uint16")
     batches = iter(Loader(dataset, batch_size=1, prefetch_bytes=0))
     assert next(batches).tolist() == samples_of([tokens], 100)[:1]
     put(store, {"a.bin": corpus(1001, 1)})

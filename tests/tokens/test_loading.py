@@ -48,7 +48,7 @@ def test_opening_asks_once_for_a_file_and_reads_headers(
         (gcs, None, {"list": 1, "media": 9}),
     ):
         server.reset(keep_buckets=True)
-        TokenDataset(source, seq_len=10, names=names)
+        TokenDataset(source, seq_len=10, names=names, vocab_size=50_000)
         assert kinds(server) == expected
         beginnings = [each["bytes_sent"] for each in server.log() if each["kind"] == "media"]
         assert all(size <= 256 for size in beginnings)
@@ -61,7 +61,7 @@ def test_a_sample_by_itself_is_one_request_of_its_bytes(
     gcs: headrace.Store, server: FaultServer
 ) -> None:
     (tokens,) = put(gcs, {"a.bin": corpus(50_001)})
-    dataset = TokenDataset(apart(gcs), seq_len=1000)
+    dataset = TokenDataset(apart(gcs), seq_len=1000, dtype="uint16")
     server.reset(keep_buckets=True)
     assert sorted(rows(list(Loader(dataset, batch_size=8, shuffle=True)))) == sorted(
         samples_of([tokens], 1000)
@@ -73,7 +73,7 @@ def test_a_sample_by_itself_is_one_request_of_its_bytes(
 
 
 def test_ranks_share_the_samples(store: headrace.Store, tokens: list[list[int]]) -> None:
-    dataset = TokenDataset(store, seq_len=SEQ_LEN)
+    dataset = TokenDataset(store, seq_len=SEQ_LEN, dtype="uint16")
     for world_size in (2, 3):
         seen = []
         for rank in range(world_size):
@@ -86,7 +86,7 @@ def test_ranks_share_the_samples(store: headrace.Store, tokens: list[list[int]])
 
 def test_an_epoch_goes_on_where_it_was_left(store: headrace.Store, tokens: list[list[int]]) -> None:
     chosen = random.Random(11)
-    dataset = TokenDataset(store, seq_len=SEQ_LEN)
+    dataset = TokenDataset(store, seq_len=SEQ_LEN, dtype="uint16")
     whole = rows(list(Loader(dataset, batch_size=1, shuffle=True, seed=9)))
     assert sorted(whole) == sorted(tokens)
     for _ in range(10):
@@ -95,7 +95,7 @@ def test_an_epoch_goes_on_where_it_was_left(store: headrace.Store, tokens: list[
         while len(seen) < len(whole):
             # As after a restart, with another batch size.
             loader = Loader(
-                TokenDataset(store, seq_len=SEQ_LEN),
+                TokenDataset(store, seq_len=SEQ_LEN, dtype="uint16"),
                 batch_size=chosen.randint(1, 7),
                 shuffle=True,
                 seed=9,
@@ -112,7 +112,7 @@ def test_an_epoch_goes_on_where_it_was_left(store: headrace.Store, tokens: list[
 
 def test_resuming_reads_nothing_that_was_seen(gcs: headrace.Store, server: FaultServer) -> None:
     put(gcs, {"a.bin": corpus(10_001)})
-    dataset = TokenDataset(apart(gcs), seq_len=100)
+    dataset = TokenDataset(apart(gcs), seq_len=100, dtype="uint16")
     loader = Loader(dataset, batch_size=10, shuffle=True)
     batches = iter(loader)
     for _ in range(9):
@@ -129,22 +129,23 @@ def test_resuming_reads_nothing_that_was_seen(gcs: headrace.Store, server: Fault
 
 def test_a_state_belongs_to_one_way_of_cutting(store: headrace.Store) -> None:
     put(store, {"a.bin": corpus(1001)})
-    state = Loader(TokenDataset(store, seq_len=10), batch_size=2).state_dict()
+    as_saved: dict[str, Any] = {"seq_len": 10, "dtype": "uint16"}
+    state = Loader(TokenDataset(store, **as_saved), batch_size=2).state_dict()
     others: list[dict[str, Any]] = [
         {"seq_len": 11},
-        {"seq_len": 10, "stride": 9},
+        {"stride": 9},
         {"seq_len": 20, "stride": 10},
         # The same bytes, but other tokens.
-        {"seq_len": 10, "dtype": "int16"},
+        {"dtype": "int16"},
         {"seq_len": 21, "stride": 20, "dtype": "uint8"},
     ]
     for options in others:
-        loader = Loader(TokenDataset(store, **options), batch_size=2)
+        loader = Loader(TokenDataset(store, **(as_saved | options)), batch_size=2)
         with pytest.raises(headrace.InvalidArgumentError, match="the state is of other data"):
             loader.load_state_dict(state)
     put(store, {"a.bin": corpus(1021)})
     with pytest.raises(headrace.InvalidArgumentError, match="the state is of other data"):
-        Loader(TokenDataset(store, seq_len=10), batch_size=2).load_state_dict(state)
+        Loader(TokenDataset(store, **as_saved), batch_size=2).load_state_dict(state)
 
 
 def test_a_state_belongs_to_one_content_where_the_store_has_checksums(gcs: headrace.Store) -> None:
@@ -165,7 +166,7 @@ def test_a_state_belongs_to_one_content_where_the_store_has_checksums(gcs: headr
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers_read_the_same(store: headrace.Store, tokens: list[list[int]], start: str) -> None:
-    dataset = TokenDataset(store, seq_len=SEQ_LEN)
+    dataset = TokenDataset(store, seq_len=SEQ_LEN, dtype="uint16")
     assert dataset[3].tolist() == tokens[3]  # the engine of this process is in use
     loader = DataLoader(dataset, batch_size=7, num_workers=2, multiprocessing_context=start)
     assert rows(list(loader)) == tokens
@@ -173,10 +174,10 @@ def test_workers_read_the_same(store: headrace.Store, tokens: list[list[int]], s
 
 def test_a_batch_is_one_tensor_and_a_sample_owns_its_memory(store: headrace.Store) -> None:
     put(store, {"a.bin": corpus(1001)})
-    stored = TokenDataset(store, seq_len=50, cast=None)
+    stored = TokenDataset(store, seq_len=50, dtype="uint16", cast=None)
     for batch in Loader(stored, batch_size=4):
         # What was read is what is given: nothing was stacked or cast.
         assert batch.untyped_storage().nbytes() == batch.numel() * 2
-    for sample in (stored[0], TokenDataset(store, seq_len=50)[0]):
+    for sample in (stored[0], TokenDataset(store, seq_len=50, dtype="uint16")[0]):
         assert sample.untyped_storage().nbytes() == sample.numel() * sample.itemsize
         sample.zero_()  # and writable

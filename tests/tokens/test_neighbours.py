@@ -32,7 +32,7 @@ def with_gap(store: headrace.Store, max_gap_bytes: int | None) -> headrace.Store
 
 def test_samples_in_order_are_one_request_a_batch(gcs: headrace.Store, server: FaultServer) -> None:
     (tokens,) = put(gcs, {"a.bin": corpus(40_001)})
-    dataset = TokenDataset(gcs, seq_len=100)
+    dataset = TokenDataset(gcs, seq_len=100, dtype="uint16")
     server.reset(keep_buckets=True)
     assert rows(list(Loader(dataset, batch_size=40))) == samples_of([tokens], 100)
     # Each is read once, though it begins with the last token of the one before.

@@ -66,7 +66,7 @@ def test_every_token_is_where_the_definition_says(
 @pytest.mark.every_store
 def test_samples_are_read_from_every_store(store: headrace.Store) -> None:
     files = put(store, {"a.bin": corpus(1000), "b.npy": corpus(700, 1), "c.bin": corpus(5, 2)})
-    dataset = TokenDataset(store, seq_len=64)
+    dataset = TokenDataset(store, seq_len=64, dtype="uint16")
     expected = samples_of(files, 64)
     assert rows(list(Loader(dataset, batch_size=4))) == expected
     shuffled = rows(list(Loader(dataset, batch_size=4, shuffle=True, seed=3)))
@@ -89,7 +89,7 @@ def test_a_source_is_a_file_a_folder_names_or_several(tmp_path: Path) -> None:
         ([tmp_path / "2.bin", tmp_path / "sub", tmp_path / "1.bin"], None, [two, three, one]),
         ([tmp_path / "sub" / "3.npy", tmp_path / "1.bin"], None, [three, one]),
     ):
-        dataset = TokenDataset(source, seq_len=10, names=names)
+        dataset = TokenDataset(source, seq_len=10, dtype="uint16", names=names)
         assert rows([torch.stack(list(dataset))]) == samples_of(files, 10), source
         assert dataset.url(0).startswith("file://")
 
@@ -129,7 +129,7 @@ def test_raw_tokens_that_only_look_like_a_header_are_raw(tmp_path: Path) -> None
     for tokens in (begin[:1], begin[1:], np.zeros(600, "uint16"), np.zeros(0, "uint16")):
         tokens = np.concatenate([tokens, corpus(2)])
         (tmp_path / "x.bin").write_bytes(tokens.tobytes())
-        dataset = TokenDataset(tmp_path / "x.bin", seq_len=len(tokens) - 1)
+        dataset = TokenDataset(tmp_path / "x.bin", seq_len=len(tokens) - 1, dtype="uint16")
         assert dataset[0].tolist() == tokens.tolist()
 
 
@@ -137,7 +137,7 @@ def test_samples_are_of_the_type_that_is_asked_for(tmp_path: Path) -> None:
     tokens = np.array([0, 1, 40_000, 65_535], "uint16")
     (tmp_path / "x.bin").write_bytes(tokens.tobytes())
     for cast, dtype in ((torch.int64,) * 2, (torch.int32,) * 2, (None, torch.uint16)):
-        dataset = TokenDataset(tmp_path / "x.bin", seq_len=3, cast=cast)
+        dataset = TokenDataset(tmp_path / "x.bin", seq_len=3, dtype="uint16", cast=cast)
         (batch,) = Loader(dataset, batch_size=1)
         assert batch.dtype == dataset[0].dtype == dtype
         assert batch.to(torch.int64).tolist() == [tokens.tolist()]
@@ -156,7 +156,9 @@ def test_a_dtype_is_torchs_numpys_or_a_name(tmp_path: Path) -> None:
 
 def test_datasets_are_joined_and_cut_as_torch_does_it(tmp_path: Path) -> None:
     one, two = put(headrace.Store(tmp_path), {"1.bin": corpus(50), "2.bin": corpus(40, 1)})
-    parts = [TokenDataset(tmp_path / name, seq_len=5) for name in ("1.bin", "2.bin")]
+    parts = [
+        TokenDataset(tmp_path / name, seq_len=5, dtype="uint16") for name in ("1.bin", "2.bin")
+    ]
     expected = samples_of([one, two], 5)
     both = ConcatDataset(parts)
     assert rows(list(Loader(both, batch_size=4))) == expected
@@ -168,7 +170,7 @@ def test_datasets_are_joined_and_cut_as_torch_does_it(tmp_path: Path) -> None:
 def test_a_collate_fn_gets_the_samples(tmp_path: Path) -> None:
     (tokens,) = put(headrace.Store(tmp_path), {"1.bin": corpus(50)})
     loader = Loader(
-        TokenDataset(tmp_path, seq_len=5),
+        TokenDataset(tmp_path, seq_len=5, dtype="uint16"),
         batch_size=3,
         collate_fn=lambda samples: (torch.stack(samples)[:, :-1], torch.stack(samples)[:, 1:]),
     )
@@ -180,7 +182,7 @@ def test_a_collate_fn_gets_the_samples(tmp_path: Path) -> None:
 def test_a_billion_samples_take_no_memory(tmp_path: Path) -> None:
     with (tmp_path / "x.bin").open("wb") as file:
         file.truncate(2 * (10**9 + 1))  # one hole
-    dataset = TokenDataset(tmp_path / "x.bin", seq_len=1)
+    dataset = TokenDataset(tmp_path / "x.bin", seq_len=1, dtype="uint16")
     assert len(dataset) == 10**9
     assert len(pickle.dumps(dataset)) < 10_000
     loader = Loader(dataset, batch_size=4, shuffle=True)

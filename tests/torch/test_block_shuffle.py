@@ -211,7 +211,7 @@ def test_what_is_left_is_read_and_nothing_else(
 def test_samples_of_a_token_file_come_in_blocks(server: FaultServer, gcs: headrace.Store) -> None:
     tokens = corpus(32_001)
     gcs.write("a.bin", tokens.tobytes())
-    dataset = TokenDataset(alone(server), seq_len=50)
+    dataset = TokenDataset(alone(server), seq_len=50, dtype="uint16")
     assert len(dataset) == 640
     server.reset(keep_buckets=True)
     loader = Loader(dataset, 64, shuffle="block", block_size=32)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -367,10 +370,51 @@ def test_integers_among_floats_become_floats(tmp_path: Path) -> None:
     assert list(MapDataset.from_table(tmp_path / "t.csv").labels or ()) == [1.0, -25.0, 0.5]
 
 
+@pytest.mark.parametrize("kind", ["csv", "columns", "numpy", "pandas", "arrow", "parquet"])
+def test_booleans_of_a_table_are_booleans_in_batches(tmp_path: Path, kind: str) -> None:
+    store = fill_folder(tmp_path / "files", 3)
+    urls = [store.url_of(info.name) for info in store.list()]
+    truths = [True, False, True]
+    given: Any = {"url": urls, "label": truths, "is_new": truths[::-1]}
+    if kind == "csv":
+        given = tmp_path / "table.csv"
+        pandas.DataFrame({"url": urls, "label": truths, "is_new": truths[::-1]}).to_csv(given)
+    elif kind == "numpy":
+        given["label"] = [np.bool_(each) for each in truths]
+        given["is_new"] = np.array(truths[::-1])
+    elif kind == "pandas":
+        given = pandas.DataFrame(given).astype({"is_new": "boolean"})
+    elif kind in ("arrow", "parquet"):
+        given = pyarrow.table(given)
+    if kind == "parquet":
+        pyarrow.parquet.write_table(given, tmp_path / "table")
+        given = tmp_path / "table"
+    dataset = MapDataset.from_table(given)
+    for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert np.asarray(each.labels).dtype == np.asarray(each.objects.column("is_new")).dtype
+        assert list(each.labels) == truths
+        ((_, labels),) = Loader(each, 3)
+        assert (labels.dtype, labels.tolist()) == (torch.bool, truths)
+        assert list(each.objects.column("is_new")) == truths[::-1]
+    by_class = MapDataset.from_table(given, classes=True)
+    assert (by_class.classes, list(by_class.labels or ())) == ((False, True), [1, 0, 1])
+
+
+def test_a_column_with_a_missing_boolean_is_no_column_of_booleans() -> None:
+    table = {"url": ["/a", "/b"], "is_new": pandas.array([True, None], "boolean"), "n": [True, 2]}
+    dataset = MapDataset.from_table(table, label="n")
+    assert dataset.objects.columns == ("n",)
+    assert list(dataset.labels or ()) == [1, 2]
+    with pytest.raises(headrace.InvalidArgumentError, match="row 1 of the table has is_new="):
+        MapDataset.from_table(table, label="is_new")
+
+
 def test_a_column_that_cannot_be_kept_is_told_by_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headrace")
     table = {"url": ["/a", "/b"], "boxes": ["x", None], "split": ["a", "b"]}
     assert MapDataset.from_table(table).objects.columns == ("split",)
     (record,) = caplog.records
+    assert record.levelname == "INFO"  # nobody asked for it
     assert "no column 'boxes', because row 1 of the table has boxes=None" in record.message
 
 

@@ -164,20 +164,6 @@ def test_a_column_without_a_name_is_left_out_of_a_csv(tmp_path: Path) -> None:
     assert dataset.objects.columns == ("label",)
 
 
-def test_the_type_of_raw_tokens_is_asked_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "x.bin").write_bytes((100_000).to_bytes(4, "little") * 10)
-    source = tmp_path / "x.bin"
-    for how in ({"dtype": "<u4"}, {"vocab_size": 128_000}, {"dtype": "uint32"}):
-        assert TokenDataset(source, seq_len=9, **how)[0].tolist() == [100_000] * 10
-    assert "give dtype=" not in caplog.text
-    TokenDataset(source, seq_len=9)
-    assert "x.bin: raw tokens, which do not say their type" in caplog.text
-    with pytest.raises(headrace.InvalidArgumentError, match="little-endian"):
-        TokenDataset(source, seq_len=9, dtype=">u4")
-
-
 def test_a_pair_of_megatron_is_found_by_its_name_without_a_suffix() -> None:
     golden = Path(__file__).parent.parent / "tokens" / "golden" / "megatron"
     whole = TokenDataset(f"{golden}.idx", seq_len=8)
@@ -228,3 +214,42 @@ def test_a_shard_whose_end_no_epoch_reaches_is_named(
     whole = ShardStream(tmp_path, epoch_samples=200, rank=0, world_size=2)
     assert len(list(whole)) == 100
     assert "come in no epoch" not in caplog.text
+
+
+class Sized(MapDataset):
+    """A subclass with an __init__ of its own."""
+
+    def __init__(self, source: Any, size: int, **more: Any) -> None:
+        super().__init__(source, **more)
+        self.size = size
+
+
+def test_a_subclass_that_cannot_be_made_of_folders_or_a_table_is_told(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    store.write("cat/1", b"1")
+    table = {"url": [store.url_of("cat/1")]}
+    for method, given in (("from_folders", store), ("from_table", table)):
+        with pytest.raises(
+            TypeError,
+            match=rf"{method} calls Sized\(stores, transform=, index=, labels=, classes=, seed=",
+        ):
+            getattr(Sized, method)(given)
+        assert len(getattr(MapDataset, method)(given)) == 1
+
+
+def test_a_subclass_is_called_by_its_own_name(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    store.write("1", b"1")
+    assert repr(Sized(store, 3)).startswith("Sized(")
+    assert repr(MapDataset(store)).startswith("headrace.torch.MapDataset(")
+
+
+def test_a_transform_and_more_reach_a_subclass_that_hands_them_on(tmp_path: Path) -> None:
+    class Named(MapDataset):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self.is_named = True
+
+    headrace.Store(tmp_path).write("cat/1", b"1")
+    made = Named.from_folders(tmp_path, lambda sample: sample.bytes())
+    assert (list(made), made.classes, made.is_named) == ([(b"1", 0)], ("cat",), True)  # type: ignore[attr-defined]

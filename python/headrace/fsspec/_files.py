@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import io
@@ -184,6 +185,20 @@ class TextFile(io.TextIOWrapper):
     """Text on its way into a `WriteFile`, which decides how it ends."""
 
     buffer: WriteFile
+
+    def __init__(self, buffer: WriteFile, **how: Any) -> None:
+        super().__init__(buffer, **how)
+        # Python leaves it out where a file cannot seek. Of utf-8-sig it does not.
+        name = codecs.lookup(self.encoding).name
+        self._mark = {"utf-16": codecs.BOM_UTF16, "utf-32": codecs.BOM_UTF32}.get(name, b"")
+
+    def write(self, text: str, /) -> int:
+        """Write text; what is encoded as utf-16 or utf-32 begins with a byte-order mark."""
+        if self._mark:
+            mark, self._mark = self._mark, b""
+            if self.buffer.tell() == 0:
+                self.buffer.write(mark)
+        return super().write(text)
 
     def seek(self, cookie: int, whence: int = os.SEEK_SET, /) -> int:
         """Refuse it, as the file does."""

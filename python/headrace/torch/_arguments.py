@@ -17,6 +17,7 @@ __all__ = [
     "Ranks",
     "as_store",
     "choice",
+    "class_name",
     "count",
     "flag",
     "int64_count",
@@ -34,6 +35,13 @@ def as_store(source: str | os.PathLike[str] | Store) -> Store:
         f"the source is a {type(source).__name__}; it must be a URL, a path or a headrace.Store",
     )
     return Store(source)
+
+
+def class_name(value: object) -> str:
+    """Return what `repr` calls the class of an object: a subclass of the user's by its own name."""
+    kind = type(value)
+    ours = kind.__module__.partition(".")[0] == "headrace"
+    return f"headrace.torch.{kind.__name__}" if ours else kind.__qualname__
 
 
 def count(name: str, value: Any, *, minimum: int) -> int:

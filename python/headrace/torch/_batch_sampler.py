@@ -11,7 +11,7 @@ from typing import Any
 from headrace import ObjectIndex
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
-from headrace.torch._arguments import Ranks, choice, count, flag, seed_or_epoch
+from headrace.torch._arguments import Ranks, choice, class_name, count, flag, seed_or_epoch
 from headrace.torch._batch_costs import Cost, Costs
 from headrace.torch._batch_steps import BatchLimits, Fits
 from headrace.torch._batching import ByCost
@@ -194,8 +194,7 @@ class BatchSampler(EpochSampler[list[int]]):
         what = f"{len(data)} objects" if isinstance(data, ObjectIndex) else repr(data)
         rank, world_size = self._ranks.now()
         return (
-            f"headrace.torch.BatchSampler({what}{', ' if told else ''}{told}, "
-            f"rank {rank} of {world_size})"
+            f"{class_name(self)}({what}{', ' if told else ''}{told}, rank {rank} of {world_size})"
         )
 
     def _fits(self, batch: Any, index: int) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.torch._arguments import Ranks, seed_or_epoch
+from headrace.torch._arguments import Ranks, class_name, seed_or_epoch
 from headrace.torch._batching import BySize
 from headrace.torch._epoch_sampler import EpochSampler
 from headrace.torch._place import Drawn, Place
@@ -59,6 +59,6 @@ class DrawingSampler(EpochSampler[int]):
     def __repr__(self) -> str:
         rank, world_size = self._ranks.now()
         return (
-            f"headrace.torch.{type(self).__name__}({self._data!r}, {self._place.count} samples an "
+            f"{class_name(self)}({self._data!r}, {self._place.count} samples an "
             f"epoch, rank {rank} of {world_size})"
         )

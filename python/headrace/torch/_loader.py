@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import _trace
 from headrace._errors import CancelledError
@@ -17,7 +18,13 @@ from headrace._keywords import refuse_keywords
 from headrace._options import require, require_bytes
 from headrace._process import metrics
 from headrace._verdict import Evidence, Verdict, Watch, verdict_of
-from headrace.torch._arguments import count, flag, seed_or_epoch, warn_of_overlooked_ranks
+from headrace.torch._arguments import (
+    class_name,
+    count,
+    flag,
+    seed_or_epoch,
+    warn_of_overlooked_ranks,
+)
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
 from headrace.torch._partial import PartialPipeline
@@ -325,6 +332,10 @@ class Loader:
             flag("seed_generators", seed_generators),
             WorkTimes(),
         )
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Know nothing yet of iterators."""
         self._lengths: set[int] = set()  # those told, if they differ from epoch to epoch
         self._taken = 0  # batches yielded by the iterator in use
         # How many batches there are, if they have to be made to be counted, by `_key_of_count`.
@@ -365,6 +376,25 @@ class Loader:
                 return left
         return self._step_count(place.at(place.epoch + 1))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: the same place, and neither an iterator in use nor statistics."""
+        place = copy.copy(self._place)
+        if place.begun:
+            place = place.at_state(self.state_dict())
+        return {**self.__dict__, "_place": place, "_iterator": None, "_pipeline": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._recipe = replace(self._recipe, work=WorkTimes())
+        self._begin_anew()
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Refuse: a loader has batches in one order, and is no dataset."""
+        raise TypeError(
+            "a Loader makes batches, and has no numbered items: loop over it, or give its dataset "
+            "to torch's DataLoader"
+        )
+
     def __repr__(self) -> str:
         rank, world_size = self._ranks.now()
         limits = {
@@ -373,7 +403,7 @@ class Loader:
             "batch_sampler": self._batch_sampler,
         }
         given = ", ".join(f"{name}={value}" for name, value in limits.items() if value is not None)
-        return f"headrace.torch.Loader({self._dataset!r}, {given}, rank {rank} of {world_size})"
+        return f"{class_name(self)}({self._dataset!r}, {given}, rank {rank} of {world_size})"
 
     @property
     def dataset(self) -> Dataset[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -171,9 +172,9 @@ class MapDataset(ByNumber):
         if len(inside) < len(objects):
             objects = objects.select(inside)
             stores = stores_of(objects, whole)
-        dataset = cls(
-            stores, transform, index=objects.with_columns({LABEL: folders}), labels=LABEL,
-            classes=True if wanted is None else wanted, seed=seed,
+        dataset = cls._called(
+            "from_folders", stores, transform, index=objects.with_columns({LABEL: folders}),
+            labels=LABEL, classes=True if wanted is None else wanted, seed=seed,
         )  # fmt: skip
         dataset._chosen = chosen
         return dataset
@@ -219,7 +220,8 @@ class MapDataset(ByNumber):
             url: the column with the objects' URLs or paths, or, with `root`, their names. They may
                 be in several buckets and at several providers.
             label: the column with the labels; None: no labels. A column of a CSV in which every
-                value is written as a number usually is becomes numbers; ``007`` stays a text.
+                value is written as a number usually is becomes numbers, and one of ``True`` and
+                ``False`` becomes booleans; ``007`` stays a text.
             classes: as for the class.
             begin: the column that says at which byte of its object an entry begins ...
             end: ... and the one that says where it ends: an entry is then this part of an object,
@@ -257,4 +259,26 @@ class MapDataset(ByNumber):
             label is None or label in index.columns,
             f"the table has no column {label!r}; it has {', '.join(map(repr, index.columns))}",
         )
-        return cls(stores, transform, index=index, labels=label, classes=classes, seed=seed)
+        return cls._called(
+            "from_table", stores, transform, index=index, labels=label, classes=classes, seed=seed
+        )
+
+    @classmethod
+    def _called(
+        cls,
+        method: str,
+        stores: tuple[Store, ...],
+        transform: Callable[[Sample], Any] | None,
+        **more: Any,
+    ) -> MapDataset:
+        """Return a dataset of this class, which may be a subclass with arguments of its own."""
+        try:
+            inspect.signature(cls).bind(stores, transform=transform, **more)
+        except TypeError as error:
+            raise TypeError(
+                f"{cls.__qualname__}.{method} calls {cls.__qualname__}(stores, transform=, "
+                f"{', '.join(f'{name}=' for name in more)}...), which its own __init__ does not "
+                f"take ({error}): let it hand these to super().__init__, with **options, or call "
+                f"MapDataset.{method}"
+            ) from None
+        return cls(stores, transform=transform, **more)

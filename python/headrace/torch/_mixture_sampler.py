@@ -27,6 +27,7 @@ class Mixture:
         self, sizes: Sequence[int], weights: torch.Tensor, number: int, shuffle: bool
     ) -> None:
         values: Any = weights.numpy()
+        self._weights = weights.clone()  # which nobody changes
         self._schedule = _engine.MixtureSchedule(values)
         self._sizes = sizes
         self._shuffle = shuffle
@@ -35,6 +36,9 @@ class Mixture:
         hashed = hashlib.sha256(repr((list(sizes), self._schedule.parts)).encode()).hexdigest()
         self.origin = f"{number} samples of a mixture of the hash {hashed[:16]}"
         self.order(0, 0)  # raises what would be raised later
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mixture, (self._sizes, self._weights, self.count, self._shuffle)
 
     def order(self, seed: int, epoch: int) -> _engine.MixtureOrder:
         return _engine.MixtureOrder(

@@ -17,6 +17,7 @@ from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
 from headrace._sources import sources_of
 from headrace._store import Store
+from headrace.torch._arguments import class_name
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._error_notes import about_sample
 from headrace.torch._here import Here
@@ -223,7 +224,7 @@ class Objects:
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self._stores)
         count = f"{len(self._objects)} objects{self._chosen.in_repr}"
-        return f"headrace.torch.{type(self).__name__}({urls}, {count})"
+        return f"{class_name(self)}({urls}, {count})"
 
 
 def relative_names(index: ObjectIndex, stores: Sequence[Store]) -> list[str]:

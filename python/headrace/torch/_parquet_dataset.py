@@ -18,7 +18,7 @@ from headrace._options import require, require_bytes
 from headrace._pyarrow import pyarrow_for
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._store import Store
-from headrace.torch._arguments import Ranks, count, flag, seed_or_epoch
+from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
 from headrace.torch._parquet_rows import (
@@ -93,9 +93,10 @@ class ParquetDataset(PartStream):
 
     Args:
         source: the URL or path of a file, or of a folder, which stands for all objects below it
-            whose names end with ``.parquet``; a pattern with braces (``part-{000..099}.parquet``)
-            or wildcards (``*``, ``?``, ``[a-z]``, ``**``); a `headrace.Store`; a
-            `headrace.ObjectIndex` of files; or several of these.
+            whose names end with ``.parquet``, and which may itself be called so, as Spark writes
+            it; a pattern with braces (``part-{000..099}.parquet``) or wildcards (``*``, ``?``,
+            ``[a-z]``, ``**``); a `headrace.Store`; a `headrace.ObjectIndex` of files; or several
+            of these.
         transform: a function of a row or, with `batch_size`, of a ``pyarrow.Table``.
         hidden: whether files are read, too, whose names have a part that begins with ``.`` or ``_``
             below the folder. Hive and Spark keep there what is no part of the table; a part such as
@@ -436,7 +437,7 @@ class ParquetDataset(PartStream):
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self.stores)
         count = f"{len(self.files)} files{self._chosen.in_repr}"
-        return f"headrace.torch.ParquetDataset({urls}, {count})"
+        return f"{class_name(self)}({urls}, {count})"
 
 
 class _Feed:

@@ -225,9 +225,14 @@ class GroupRead:
 def _is_of_the_machine(error: Exception) -> bool:
     """Return whether an error says nothing about the data, such as too many open files.
 
-    pyarrow's own errors about data are also of the type OSError, but without a number.
+    pyarrow's own errors about data are also of the type OSError, but without a number; and ours
+    about an object have the number of what they stand for.
     """
-    return isinstance(error, OSError) and error.errno is not None
+    return (
+        isinstance(error, OSError)
+        and not isinstance(error, HeadraceError)
+        and error.errno is not None
+    )
 
 
 class _Pieces:

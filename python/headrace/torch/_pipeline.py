@@ -59,6 +59,9 @@ class WorkTimes:
         self.transform_ns = self.collate_ns = self.cpu_ns = 0
         self.bytes_wait_ns = self.held_wait_ns = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkTimes, ()  # a copy of a loader has done nothing yet
+
     def waited(self, for_ns: int, *, is_held: bool) -> None:
         """A batch was waited for whose bytes had still to arrive, and no more could be read."""
         with self._lock:

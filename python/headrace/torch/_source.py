@@ -25,6 +25,7 @@ from headrace.torch._token_dataset import TokenDataset
 __all__ = ["Reads", "Source", "source_of"]
 
 # Methods that a subclass must not override, because `Loader` would not call them.
+_TYPES = {"d": torch.float64, "q": torch.int64, "?": torch.bool}
 _NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
 
 
@@ -177,8 +178,7 @@ class Source:
                     f"{argument} is {name!r}, a column of {type(values[0]).__name__}; it must be "
                     "one of numbers"
                 )
-            is_float = values.format == "d"
-            found = torch.frombuffer(values, dtype=torch.float64 if is_float else torch.int64)
+            found = torch.frombuffer(values, dtype=_TYPES[values.format])
             columns.append(found.to(torch.float64))
         numbers = torch.cat(columns)
         return numbers if self.numbers is None else numbers[self.numbers]

@@ -17,7 +17,7 @@ from headrace._chosen import Chosen
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require
-from headrace.torch._arguments import count
+from headrace.torch._arguments import class_name, count
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pageable, Pinning
 from headrace.torch._token_files import ITEM_BYTES, Tokens, find_tokens, type_name
@@ -77,10 +77,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
             pair of Megatron-Core's may be named without a suffix, as Megatron-Core does.
         seq_len: the number of inputs in a sample, which is one token longer.
         dtype: the type of tokens in raw ``.bin`` files, which do not say it: ``"uint16"``,
-            ``"uint32"`` or another integer type, as torch or NumPy have it (``"<u4"``). Without it
-            and without `vocab_size`, they are taken for ``"uint16"``, and the log warns. Of other
-            files, what they must be. A ``.bin`` that is named and has an ``.idx`` beside it is read
-            as raw if this is given, and else refused.
+            ``"uint32"`` or another integer type, as torch or NumPy have it (``"<u4"``). Raw files
+            need it or `vocab_size`. Of other files, what they must be. A ``.bin`` that is named and
+            has an ``.idx`` beside it is read as raw if this is given, and else refused.
         stride: the number of tokens from the begin of one sample to that of the next.
         cast: the type of the tensors, ``torch.int64`` or ``torch.int32``; None: that of the files.
         vocab_size: check that all tokens are from 0 to below this number, in every batch. Without
@@ -98,8 +97,9 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     Raises:
         NotFoundError: there is no such file, or none in the folder, or an ``.idx`` in it has no
             ``.bin``.
-        InvalidArgumentError: an argument cannot work, no file is long enough for a sample, the
-            files have tokens of several types or of another one, or a file is named in two ways.
+        InvalidArgumentError: an argument cannot work, a raw file is there and neither `dtype` nor
+            `vocab_size` was given, no file is long enough for a sample, the files have tokens of
+            several types or of another one, or a file is named in two ways.
         CorruptDataError: a file is shorter than it says.
         TypeError: there is no such argument.
     """
@@ -307,7 +307,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self._stores)
         return (
-            f"headrace.torch.TokenDataset({urls}, {len(self._objects)} samples of "
+            f"{class_name(self)}({urls}, {len(self._objects)} samples of "
             f"{self._seq_len + 1} tokens{self._chosen.in_repr})"
         )
 

@@ -32,7 +32,6 @@ ITEM_BYTES = {
 }  # fmt: skip
 """The types that tokens may have."""
 
-_RAW_TYPE = "uint16"
 _SUFFIXES = (".bin", ".npy", ".idx")
 # Enough for the header that NumPy writes for an array of one dimension, which has 128 bytes.
 _FIRST_BYTES = 256
@@ -351,26 +350,13 @@ def _spans(files: Sequence[_File], dtype: str | None, raw_type: str | None) -> l
             elif file.info.name.endswith(".npy"):
                 spans.append(_span_of_npy(next(beginnings), file.info.size_bytes))
             else:
-                spans.append(
-                    _span_of_bin(next(beginnings), raw_type or _RAW_TYPE, file.info.size_bytes)
-                )
+                spans.append(_span_of_bin(next(beginnings), raw_type, file.info.size_bytes))
         except HeadraceError as error:
             if error.url:
                 raise
             raise _about(file, error) from None
         _require_type(file, spans[-1], dtype)
-    guessed = [file for file, span in zip(files, spans, strict=True) if _is_raw(file, span)]
-    if guessed and raw_type is None:
-        _logger.warning(
-            "%s: raw tokens, which do not say their type, are taken for %s: give dtype= or "
-            "vocab_size=",
-            guessed[0].store.url_of(guessed[0].info.name), _RAW_TYPE,
-        )  # fmt: skip
     return spans
-
-
-def _is_raw(file: _File, span: _Span) -> bool:
-    return file.megatron is None and file.info.name.endswith(".bin") and span.begin == 0
 
 
 def _require_type(file: _File, span: _Span, dtype: str | None) -> None:
@@ -398,11 +384,16 @@ def _require_one_type(first: _File, expected: _Span, file: _File, span: _Span) -
         )
 
 
-def _span_of_bin(beginning: Any, dtype: str, size_bytes: int) -> _Span:
+def _span_of_bin(beginning: Any, dtype: str | None, size_bytes: int) -> _Span:
     told = bytes(memoryview(beginning)[:12]).ljust(12, b"\0")
     magic, version, count = (int.from_bytes(told[at : at + 4], "little") for at in (0, 4, 8))
     if magic in (known for known, _ in _LLM_C):
         return _span_of_llm_c(magic, version, count, size_bytes)
+    if dtype is None:
+        raise InvalidArgumentError(
+            "it has raw tokens, whose type it does not say: give dtype= (such as 'uint16', which "
+            "nanoGPT writes), or vocab_size=, from which uint16 or uint32 follows"
+        )
     require(
         size_bytes % ITEM_BYTES[dtype] == 0,
         f"it has {size_bytes} bytes, which are no whole number of {dtype}: is dtype= right, or was "

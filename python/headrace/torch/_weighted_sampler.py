@@ -23,11 +23,15 @@ class Draws:
 
     def __init__(self, weights: torch.Tensor, number: int) -> None:
         values: Any = weights.numpy()
+        self._weights = weights.clone()  # which nobody changes
         self._table = _engine.DrawTable(values)
         self.count = number
         self.is_counted = True
         hashed = hashlib.sha256(values.tobytes()).hexdigest()
         self.origin = f"{number} draws by weights of the hash {hashed[:16]}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Draws, (self._weights, self.count)
 
     def order(self, seed: int, epoch: int) -> _engine.WeightedOrder:
         return _engine.WeightedOrder(self._table, self.count, seed, epoch)

@@ -134,16 +134,14 @@ Result<void> ObjectIndex::read_image(ImageReader::Known known) {
     const uint64_t kind = reader.number();
     reader.require(kind < kColumnKindCount, "the object index has a column of an unknown kind");
     Column column{.kind = static_cast<ColumnKind>(kind % kColumnKindCount)};
-    if (column.kind == ColumnKind::kText || column.kind == ColumnKind::kBytes) {
+    const bool has_texts = column.kind == ColumnKind::kText || column.kind == ColumnKind::kBytes;
+    if (has_texts) {
       column.in_dictionary = reader.number() != 0;
       const uint64_t text_count = column.in_dictionary ? reader.number() : count;
       reader.require(is_possible(text_count), "the object index has too many texts in a column");
       column.texts = reader.text_column(text_count);
     }
-    if (column.kind == ColumnKind::kInt64 || column.kind == ColumnKind::kFloat64 ||
-        column.in_dictionary) {
-      column.numbers = reader.column(count);
-    }
+    if (!has_texts || column.in_dictionary) column.numbers = reader.column(count);
     // A header that ends early must not make many columns of nothing.
     if (!reader.good()) break;
     columns_.push_back(column);
@@ -412,6 +410,12 @@ ColumnValues ObjectIndex::gathered(size_t column, std::span<const size_t> entrie
       out.reserve(count);
       for_positions(size_, entries, all,
                     [&](size_t i) { out.push_back(std::bit_cast<double>(from.numbers[i])); });
+      return out;
+    }
+    case ColumnKind::kBool: {
+      std::vector<bool> out;
+      out.reserve(count);
+      for_positions(size_, entries, all, [&](size_t i) { out.push_back(from.numbers[i] != 0); });
       return out;
     }
     case ColumnKind::kText:

@@ -49,7 +49,8 @@ struct TextValues {
 };
 
 // A column added by the user, with one value per entry.
-using ColumnValues = std::variant<std::vector<int64_t>, std::vector<double>, TextValues>;
+using ColumnValues =
+    std::variant<std::vector<int64_t>, std::vector<double>, TextValues, std::vector<bool>>;
 
 // Entries in a fixed order: each is an object below one of the index' roots, or a range of one.
 // Every field of ObjectInfo is kept. A field with the same value for all objects costs nothing, and
@@ -145,8 +146,8 @@ class ObjectIndex {
     FixedColumn digests;   // of longer kinds; empty if there are none
     Checksum at(size_t i) const;
   };
-  enum class ColumnKind : uint8_t { kInt64 = 0, kFloat64 = 1, kText = 2, kBytes = 3 };
-  static constexpr uint64_t kColumnKindCount = 4;
+  enum class ColumnKind : uint8_t { kInt64 = 0, kFloat64 = 1, kText = 2, kBytes = 3, kBool = 4 };
+  static constexpr uint64_t kColumnKindCount = 5;
   struct Column {
     ColumnKind kind = ColumnKind::kInt64;
     PackedColumn numbers = {};  // or the number of the text

@@ -424,6 +424,9 @@ void ObjectIndexBuilder::write_columns(ImageWriter& writer) const {
     } else if (const auto* floats = std::get_if<std::vector<double>>(&values)) {
       write(ObjectIndex::ColumnKind::kFloat64);
       write_numbers(*floats, [](double value) { return std::bit_cast<uint64_t>(value); });
+    } else if (const auto* booleans = std::get_if<std::vector<bool>>(&values)) {
+      write(ObjectIndex::ColumnKind::kBool);
+      write_numbers(*booleans, [](bool value) { return uint64_t{value}; });
     } else {
       const auto& texts = std::get<TextValues>(values);
       write(texts.is_bytes ? ObjectIndex::ColumnKind::kBytes : ObjectIndex::ColumnKind::kText);
@@ -525,6 +528,7 @@ void append_values(ColumnValues& to, const ColumnValues& from) {
 std::string_view type_name(const ColumnValues& values) {
   if (const auto* texts = std::get_if<TextValues>(&values))
     return texts->is_bytes ? "bytes" : "str";
+  if (std::holds_alternative<std::vector<bool>>(values)) return "bool";
   return std::holds_alternative<std::vector<int64_t>>(values) ? "int" : "float";
 }
 

@@ -565,6 +565,24 @@ TEST(ObjectIndex, IsRebasedWithinItsBucketOnly) {
   EXPECT_EQ(rebased(index_of({object("x")}), "gs://any").value()->url(0), "gs://any/x");
 }
 
+TEST(ObjectIndex, KeepsBooleansInAByteEachAndEqualOnesInNone) {
+  const auto plain = everything();
+  std::vector<bool> mixed(plain->size(), true);
+  mixed[3] = false;
+  const std::vector<bool> equal(plain->size(), true);
+  const auto with = with_columns(*plain, {{"mixed", mixed}, {"equal", equal}}, {}).value();
+  const auto reopened = open(copy(*with)).value();
+  const size_t mixed_at = *reopened->column("mixed"), equal_at = *reopened->column("equal");
+  EXPECT_EQ(reopened->values(mixed_at), ColumnValues(mixed));
+  EXPECT_EQ(reopened->values(equal_at), ColumnValues(equal));
+  const size_t some[] = {3, 2};
+  EXPECT_EQ(reopened->values(mixed_at, some), ColumnValues(std::vector<bool>{false, true}));
+  EXPECT_EQ(select(*reopened, some).value()->values(mixed_at),
+            ColumnValues(std::vector<bool>{false, true}));
+  const auto more = with_columns(*plain, {{"mixed", equal}, {"equal", equal}}, {}).value();
+  EXPECT_EQ(with->image().bytes().size() - more->image().bytes().size(), plain->size());
+}
+
 TEST(ObjectIndex, JoinsOnlyIndexesOfTheSameColumns) {
   const auto plain = index_of({object("a")});
   const auto with = with_columns(*plain, {{"label", std::vector<int64_t>{1}}}, {}).value();
@@ -574,6 +592,9 @@ TEST(ObjectIndex, JoinsOnlyIndexesOfTheSameColumns) {
   EXPECT_THAT(concat(Indexes{with, plain}).error().message(), HasSubstr("has no column 'label'"));
   EXPECT_THAT(concat(Indexes{with, other}).error().message(),
               HasSubstr("index 1 holds float, of those before it int"));
+  const auto truths = with_columns(*plain, {{"label", std::vector<bool>{true}}}, {}).value();
+  EXPECT_THAT(concat(Indexes{with, truths}).error().message(),
+              HasSubstr("index 1 holds bool, of those before it int"));
   EXPECT_EQ(concat(Indexes{with, with}).value()->size(), 2u);
   EXPECT_EQ(concat(Indexes{}).value()->size(), 0u);
   const std::string dropped[] = {"label"};

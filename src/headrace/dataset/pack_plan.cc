@@ -225,6 +225,8 @@ PackPlan::Gathered PackPlan::gather(Samples samples) const {
     for (size_t i = 0; i < firsts.size(); ++i) {
       if (const auto* const numbers = std::get_if<std::vector<int64_t>>(&values)) {
         out.labels.push_back(cat((*numbers)[i]));
+      } else if (const auto* const booleans = std::get_if<std::vector<bool>>(&values)) {
+        out.labels.emplace_back((*booleans)[i] ? "1" : "0");
       } else {
         out.labels.emplace_back(std::get<TextValues>(values)[i]);
       }

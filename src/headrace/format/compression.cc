@@ -40,8 +40,14 @@ class Gunzip final : public Decompressor {
 
   Result<Step> next(std::span<const std::byte> in, std::span<std::byte> out) override {
     Step step;
-    while (step.produced < out.size() && !(at_start_ && step.consumed == in.size())) {
-      const std::span<const std::byte> rest = in.subspan(step.consumed);
+    while (step.produced < out.size()) {
+      std::span<const std::byte> rest = in.subspan(step.consumed);
+      if (at_start_ && !is_empty_) {  // zeros behind a member are padding, as for gzip itself
+        const auto end = std::ranges::find_if(rest, [](std::byte b) { return b != std::byte{0}; });
+        step.consumed += static_cast<size_t>(end - rest.begin());
+        rest = in.subspan(step.consumed);
+      }
+      if (at_start_ && rest.empty()) break;
       const std::span<std::byte> room = out.subspan(step.produced);
       // zlib reads only; its declaration is older than const.
       stream_.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(rest.data()));

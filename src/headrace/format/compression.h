@@ -21,9 +21,9 @@ inline constexpr size_t kCompressionMagicBytes = 6;
 // How bytes that begin like this may be compressed. Those of something else may begin alike.
 Compression compression_of(std::span<const std::byte> head);
 
-// Decompresses one or more gzip members or zstd frames, which follow each other. Takes at most the
-// 128 MiB that zstd's own tool takes for the window of a frame.
-// Thread: confined.
+// Decompresses one or more gzip members or zstd frames, which follow each other. Zeros behind a
+// gzip member are passed over, as gzip and Python do it: what writes whole blocks pads with them.
+// Takes at most the 128 MiB that zstd's own tool takes for the window of a frame. Thread: confined.
 // Errors: kCorrupt for what is malformed, cut, or followed by anything else; kInvalidArgument for a
 // frame with a larger window; kExhausted if the system has no memory. After one, it is finished.
 class Decompressor {

@@ -103,6 +103,18 @@ TEST(Decompressor, RefusesWhatIsDamagedOrSomethingElse) {
   }
 }
 
+TEST(Decompressor, PassesOverZerosBehindAMemberOfGzipHoweverTheyAreCut) {
+  const std::string zeros(300, '\0');
+  const std::string packed = gzipped("one ") + zeros + gzipped("two") + zeros;
+  for (const size_t in_bytes : {size_t{1}, size_t{7}, packed.size()}) {
+    for (const size_t out_bytes : {size_t{1}, size_t{7}, size_t{1000}}) {
+      EXPECT_EQ(plain(Compression::kGzip, packed, in_bytes, out_bytes).value(), "one two");
+    }
+  }
+  EXPECT_EQ(plain(Compression::kGzip, zeros + packed, 7, 100).error().code(), Code::kCorrupt);
+  EXPECT_EQ(plain(Compression::kGzip, packed + "x", 7, 100).error().code(), Code::kCorrupt);
+}
+
 TEST(Decompressor, PassesOverFramesThatSayNothing) {
   const std::string skipped("\x50\x2a\x4d\x18\x04\x00\x00\x00size", 12);
   EXPECT_EQ(compression_of(view(skipped)), Compression::kZstd);

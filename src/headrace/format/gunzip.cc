@@ -1,71 +1,37 @@
 #include "headrace/format/gunzip.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <memory>
 
 #include "headrace/base/units.h"
+#include "headrace/format/compression.h"
 
 namespace headrace {
 namespace {
 
-constexpr int kGzipOnly = 16 + MAX_WBITS;
 constexpr size_t kScratchBytes = 32 * kKiB;
-
-struct Inflater {
-  z_stream stream{};
-  int status = inflateInit2(&stream, kGzipOnly);
-  Inflater() = default;
-  Inflater(const Inflater&) = delete;
-  Inflater& operator=(const Inflater&) = delete;
-  ~Inflater() { inflateEnd(&stream); }
-};
-
-uInt clamped(uint64_t size_bytes) {
-  return static_cast<uInt>(std::min<uint64_t>(size_bytes, std::numeric_limits<uInt>::max()));
-}
 
 // Gives at most `max_bytes` to `room(total)`, which says where the bytes from `total` on go.
 template <class Room>
 Result<uint64_t> inflate_all(std::span<const std::byte> in, uint64_t max_bytes, Room&& room) {
-  Inflater inflater;
-  z_stream& stream = inflater.stream;
-  if (inflater.status != Z_OK) return fail(Code::kExhausted, "zlib cannot start");
-
+  const std::unique_ptr<Decompressor> gzip = Decompressor::create(Compression::kGzip);
+  if (!gzip) return fail(Code::kExhausted, "zlib cannot start");
   uint64_t total_bytes = 0;
-  bool at_start = false;  // between two members
-  Bytef spare = 0;        // takes the byte that is one too many
+  std::byte spare{};  // takes the byte that is one too many
   for (;;) {
-    if (at_start && in.empty()) return total_bytes;
     const bool is_full = total_bytes == max_bytes;
-    const std::span<std::byte> out = is_full ? std::span<std::byte>() : room(total_bytes);
-    // zlib reads only; its declaration is older than const.
-    stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(in.data()));
-    stream.avail_in = clamped(in.size());
-    stream.next_out = is_full ? &spare : reinterpret_cast<Bytef*>(out.data());
-    stream.avail_out = is_full ? 1 : clamped(out.size());
-    const uInt in_before = stream.avail_in, out_before = stream.avail_out;
-
-    const int status = inflate(&stream, Z_NO_FLUSH);
-    const size_t consumed = in_before - stream.avail_in;
-    const size_t produced = out_before - stream.avail_out;
-    in = in.subspan(consumed);
-    if (is_full && produced != 0) {
+    const std::span<std::byte> out = is_full ? std::span(&spare, 1) : room(total_bytes);
+    const Result<Decompressor::Step> step = gzip->next(in, out);
+    if (!step) return std::unexpected(step.error());
+    if (is_full && step->produced != 0) {
       return fail(Code::kExhausted, "gzip data expands to more than ", max_bytes, " bytes");
     }
-    total_bytes += produced;
-    at_start = status == Z_STREAM_END;
-    if (at_start) {
-      inflateReset(&stream);
-    } else if (status == Z_MEM_ERROR) {
-      return fail(Code::kExhausted, "zlib is out of memory");
-    } else if (status == Z_BUF_ERROR || (status == Z_OK && consumed == 0 && produced == 0)) {
-      return corrupt("gzip data is cut");  // it had input and room, if there was any
-    } else if (status != Z_OK) {
-      return corrupt("gzip data: ", stream.msg != nullptr ? stream.msg : "malformed");
-    }
+    in = in.subspan(step->consumed);
+    total_bytes += step->produced;
+    if (step->produced == out.size()) continue;
+    if (Result<void> whole = gzip->finish(); !whole) return std::unexpected(whole.error());
+    return total_bytes;
   }
 }
 

@@ -10,7 +10,8 @@
 namespace headrace {
 
 // Decompresses one or more consecutive gzip members into `out`, and returns the size of the result.
-// Errors: kCorrupt for a bad or truncated stream and for bytes after the last member; kExhausted if
+// Errors: kCorrupt for a bad or truncated stream and for bytes other than zeros after the last
+// member; kExhausted if
 // the result does not fit into `out` (a few bytes of gzip can expand to gigabytes).
 Result<uint64_t> gunzip(std::span<const std::byte> in, std::span<std::byte> out);
 

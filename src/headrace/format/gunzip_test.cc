@@ -63,6 +63,15 @@ TEST(Gunzip, RefusesBytesBehindTheEnd) {
   }
 }
 
+TEST(Gunzip, PassesOverZerosBehindAMember) {
+  const std::string zeros(1'000, '\0');
+  EXPECT_EQ(text_of(unzipped(gzipped("text") + zeros)), "text");
+  EXPECT_EQ(text_of(unzipped(gzipped("one ") + zeros + gzipped("two") + zeros)), "one two");
+  EXPECT_EQ(unzipped(zeros).error().code(), Code::kCorrupt);
+  EXPECT_EQ(unzipped(zeros + gzipped("text")).error().code(), Code::kCorrupt);
+  EXPECT_EQ(unzipped(gzipped("text") + zeros + "x").error().code(), Code::kCorrupt);
+}
+
 TEST(Gunzip, RefusesAWrongSum) {
   std::string bytes = gzipped("text");
   bytes[bytes.size() - 8] = static_cast<char>(bytes[bytes.size() - 8] ^ 1);
