@@ -60,6 +60,6 @@ def to_url(path: Any) -> str:
         ValueError: it is empty, of another scheme, or has no bucket.
     """
     if is_local(path):
-        return os.fspath(path)
+        return str(os.fspath(path))
     bucket, name = parse_gcs_path(path)
     return f"gs://{bucket}/{name}"
