@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["AWKWARD", "ORDINARY", "raiser"]
+__all__ = ["AWKWARD", "ORDINARY", "NoNotesError", "raiser"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +55,21 @@ class NoTextOSError(OSError):
         raise LookupError
 
 
+class NoReduceError(Exception):
+    def __reduce__(self) -> NoReturn:
+        raise LookupError
+
+
+class NoUnpicklingError(Exception):
+    def __init__(self, text: str, *more: str) -> None:
+        super().__init__(text, *more)
+        if more:
+            raise LookupError
+
+    def __reduce__(self) -> Any:
+        return NoUnpicklingError, ("a text", "and more")
+
+
 class FalseError(Exception):
     def __bool__(self) -> bool:
         return False
@@ -79,14 +94,22 @@ AWKWARD: list[type[BaseException]] = [
     NoNotesError,
     NoTextError,
     NoTextOSError,
+    NoReduceError,
+    NoUnpicklingError,
     FalseError,
     NeverError,
     FrozenNeverError,
     SystemExit,
     KeyboardInterrupt,
+    GeneratorExit,
 ]
 # Those that stand for the rest where a case is expensive.
-ORDINARY: list[type[BaseException]] = [FrozenError, NoTextError, FrozenNeverError]
+ORDINARY: list[type[BaseException]] = [
+    FrozenError,
+    NoTextError,
+    NoReduceError,
+    FrozenNeverError,
+]
 
 
 def raiser(error: type[BaseException]) -> Callable[..., Any]:

@@ -204,12 +204,18 @@ def add_note(error: BaseException, text: str) -> None:
         error.add_note(text)
 
 
+def travels(error: BaseException) -> bool:
+    """Return whether other processes can raise this error: whether it pickles, there and back."""
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:
+        return False
+
+
 def portable(error: BaseException) -> Exception:
     """Return the error, or one that says the same if other processes cannot raise this one."""
-    with contextlib.suppress(Exception):
-        pickle.loads(pickle.dumps(error))
-        if isinstance(error, Exception):
-            return error
+    if isinstance(error, Exception) and travels(error):
+        return error
     other = HeadraceError(f"{type(error).__name__}: {text_of(error)}")
     for note in notes_of(error):
         other.add_note(note)

@@ -10,13 +10,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
+from tests.checkpoint_distributed.planners import SavesAfter
 from tests.checkpoint_distributed.ranks import run_ranks
 
 pytestmark = [
@@ -38,12 +38,10 @@ def test_training_may_go_on_when_async_save_has_returned(place: Place) -> None:
     expected = training_state()
     go_on = threading.Event()
 
-    class Waits(DefaultSavePlanner):
-        def resolve_data(self, write_item: Any) -> Any:
-            assert go_on.wait(120)
-            return super().resolve_data(write_item)
+    def wait(_: str) -> None:
+        assert go_on.wait(120)
 
-    future = dcp.async_save(state, storage_writer=writer, planner=Waits())
+    future = dcp.async_save(state, storage_writer=writer, planner=SavesAfter(resolve_data=wait))
     for tensor in state["model"].values():
         tensor.zero_()
     go_on.set()
@@ -64,15 +62,14 @@ def test_an_error_of_the_background_is_the_futures(gcs: Place, server: FaultServ
 def test_of_two_saves_that_overlap_the_later_one_stays(place: Place, same_writer: bool) -> None:
     held, go_on = threading.Event(), threading.Event()
 
-    class Waits(DefaultSavePlanner):
-        def resolve_data(self, write_item: Any) -> Any:
-            held.set()
-            assert go_on.wait(120)
-            return super().resolve_data(write_item)
+    def wait(_: str) -> None:
+        held.set()
+        assert go_on.wait(120)
 
+    planner = SavesAfter(resolve_data=wait)
     first_writer = place.writer()
     second_writer = first_writer if same_writer else place.writer()
-    first = dcp.async_save({"w": torch.ones(3)}, storage_writer=first_writer, planner=Waits())
+    first = dcp.async_save({"w": torch.ones(3)}, storage_writer=first_writer, planner=planner)
     assert held.wait(120)
     second = dcp.async_save({"w": torch.full((3,), 2.0)}, storage_writer=second_writer)
     second.result()

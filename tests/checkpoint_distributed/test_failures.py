@@ -14,30 +14,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import headrace
 from headrace.checkpoint._distributed import DistributedWriter, ordering
 from headrace.checkpoint._distributed.ordering import commit, take_turn
 from testing.faultserver.client import FaultServer
 from tests.checkpoint_distributed.conftest import Place, assert_same, blank, training_state
+from tests.checkpoint_distributed.planners import SavesAfter, raising
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 QUICK = headrace.RetryOptions(max_attempts=2, initial_backoff_s=0.001, max_backoff_s=0.002)
-
-
-class FailingPlanner(DefaultSavePlanner):
-    """Cannot give one tensor."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def resolve_data(self, write_item: Any) -> Any:
-        if write_item.index.fqn == self._name:
-            raise OSError("this shard cannot be had")
-        return super().resolve_data(write_item)
 
 
 def saved(place: Place, value: float) -> dict[str, Any]:
@@ -65,11 +52,12 @@ def test_one_shard_that_fails_in_any_thread_fails_the_save(
     before = saved(place, 1.0)
     names = place.names()
     later = {f"w{i}": torch.full((10,), 50.0 + i) for i in range(8)}
+    of = f"w{failing}"
     with pytest.raises(dcp.CheckpointException, match="this shard cannot be had"):
         dcp.save(
             later,
             storage_writer=place.writer(thread_count=thread_count),
-            planner=FailingPlanner(f"w{failing}"),
+            planner=SavesAfter(resolve_data=raising(OSError("this shard cannot be had"), of)),
         )
     assert place.names() == names
     assert_same(loaded(place, before), before)
@@ -203,16 +191,15 @@ def test_of_two_processes_that_save_at_once_one_wins_and_the_other_says_so(
     saved(place, 1.0)
     faster = {f"w{i}": torch.full((10,), 5.0 + i) for i in range(8)}
 
-    class SavesInBetween(DefaultSavePlanner):
-        def resolve_data(self, write_item: Any) -> Any:
-            if write_item.index.fqn == "w0":
-                dcp.save(faster, storage_writer=place.writer())
-                ordering._places.clear()  # as another process would have done it
-            return super().resolve_data(write_item)
+    def save_in_between(name: str) -> None:
+        if name == "w0":
+            dcp.save(faster, storage_writer=place.writer())
+            ordering._places.clear()  # as another process would have done it
 
     slower = {f"w{i}": torch.full((10,), 7.0 + i) for i in range(8)}
+    planner = SavesAfter(resolve_data=save_in_between)
     with pytest.raises(dcp.CheckpointException, match=r"Another save to .* was completed"):
-        dcp.save(slower, storage_writer=place.writer(), planner=SavesInBetween())
+        dcp.save(slower, storage_writer=place.writer(), planner=planner)
     assert_same(loaded(place, faster), faster)
     assert len(place.data_names()) == 1
 
@@ -223,11 +210,9 @@ def test_a_save_that_began_earlier_does_not_replace_a_later_one_of_this_process(
     later = {"w": torch.full((10,), 5.0)}
     ready, go_on = threading.Event(), threading.Event()
 
-    class Waits(DefaultSavePlanner):
-        def resolve_data(self, write_item: Any) -> Any:
-            ready.set()
-            assert go_on.wait(120)
-            return super().resolve_data(write_item)
+    def wait(_: str) -> None:
+        ready.set()
+        assert go_on.wait(120)
 
     errors: list[BaseException] = []
 
@@ -236,7 +221,7 @@ def test_a_save_that_began_earlier_does_not_replace_a_later_one_of_this_process(
             dcp.save(
                 {"w": torch.zeros(10)},
                 storage_writer=place.writer(),
-                planner=Waits(),
+                planner=SavesAfter(resolve_data=wait),
                 no_dist=True,
             )
         except BaseException as error:  # CheckpointException is none of Exception's
@@ -257,16 +242,15 @@ def test_a_save_that_began_earlier_does_not_replace_a_later_one_of_this_process(
 def test_a_later_save_follows_an_earlier_one_that_was_completed_meanwhile(place: Place) -> None:
     earlier = {"w": torch.zeros(10)}
 
-    class SavesInBetween(DefaultSavePlanner):
-        def resolve_data(self, write_item: Any) -> Any:
-            # Of this process, begun before: as if it had been staged first.
-            assert self.earlier.settled.turn < take_turn()
-            dcp.save(self.earlier, storage_writer=self.earlier_writer)
-            return super().resolve_data(write_item)
+    writer = place.writer()
+    staged: Any = writer.stage(earlier)
 
-    planner = SavesInBetween()
-    planner.earlier_writer = place.writer()  # type: ignore[attr-defined]
-    planner.earlier = planner.earlier_writer.stage(earlier)  # type: ignore[attr-defined]
+    def save_in_between(_: str) -> None:
+        # Of this process, begun before: as if it had been staged first.
+        assert staged.settled.turn < take_turn()
+        dcp.save(staged, storage_writer=writer)
+
+    planner = SavesAfter(resolve_data=save_in_between)
     later = {"w": torch.full((10,), 5.0)}
     dcp.save(later, storage_writer=place.writer(), planner=planner)
     assert_same(loaded(place, later), later)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,20 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed._shard.metadata import ShardMetadata
+from torch.distributed._shard.sharded_tensor import Shard as Part
+from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+import headrace
+from headrace._errors import text_of, travels
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint._saving import stage_save
+from tests.awkward_errors import AWKWARD, NoNotesError
 from tests.checkpoint_distributed.conftest import Place
+from tests.checkpoint_distributed.planners import LoadsAfter, SavesAfter, raising
 from tests.checkpoint_distributed.ranks import RankError, run_ranks
 
 pytestmark = pytest.mark.timeout(720)
@@ -99,24 +108,18 @@ def load_alone(place: Place, seed: int) -> None:
         assert torch.equal(state[name], expected), name
 
 
-class OneRankFails(DefaultSavePlanner):
-    """Ends one rank, by an error or for good, when it should give its data."""
-
-    how: str
-
-    def resolve_data(self, write_item: Any) -> Any:
-        if dist.get_rank() == 1:
-            if self.how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError("the disk of rank 1 is gone")
-        return super().resolve_data(write_item)
-
-
 def save_but_one_rank_fails(rank: int, url: str, options: dict[str, Any], how: str) -> None:
-    planner = OneRankFails()
-    planner.how = how
+    """Save; rank 1 ends, by an error or for good, when it should give its data."""
+
+    def end(_: str) -> None:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError("the disk of rank 1 is gone")
+
     dcp.save(
-        distributed(full(9)), storage_writer=DistributedWriter(url, **options), planner=planner
+        distributed(full(9)),
+        storage_writer=DistributedWriter(url, **options),
+        planner=SavesAfter(resolve_data=end if rank == 1 else None),
     )
 
 
@@ -135,6 +138,43 @@ def test_an_error_of_one_rank_is_every_ranks_error(place: Place) -> None:
     load_alone(place, 2)
 
 
+# torch cannot tell of an error whose notes cannot be read.
+TELLABLE = [error for error in AWKWARD if error is not NoNotesError]
+
+
+def raise_in_planners(rank: int, folder: str) -> list[tuple[str, str]]:
+    """Return the class of each error of rank 1 that arrives here, and its text."""
+    state = {f"of {rank}": torch.ones(3)}
+    dcp.save(state, storage_writer=DistributedWriter(f"{folder}/good"))
+    arrived = []
+    for error in TELLABLE:
+        fail = raising(error("a text")) if rank == 1 else len
+        save_planner, load_planner = SavesAfter(resolve_data=fail), LoadsAfter(resolve_tensor=fail)
+        writer, reader = DistributedWriter(f"{folder}/bad"), DistributedReader(f"{folder}/good")
+        calls: list[Callable[[], None]] = [
+            lambda w=writer, p=save_planner: dcp.save(state, storage_writer=w, planner=p),
+            lambda r=reader, p=load_planner: dcp.load(state, storage_reader=r, planner=p),
+        ]
+        for call in calls:
+            try:  # pytest.raises asks for the text, in which torch has that of the planner's error
+                call()
+            except CheckpointException as told:
+                [(failed, (raised, _))] = told.failures.items()
+                assert failed == 1
+                arrived.append((type(raised).__name__, text_of(raised)))
+    return arrived
+
+
+def test_whatever_a_planner_raises_on_one_rank_is_every_ranks_error(tmp_path: Path) -> None:
+    for arrived in run_ranks(2, raise_in_planners, str(tmp_path)):
+        for (kind, text), error in zip(arrived, (e for e in TELLABLE for _ in "sl"), strict=True):
+            if kind == "HeadraceError":
+                assert text.startswith(f"{error.__name__}: ")
+                assert not travels(error("a text"))
+            else:
+                assert kind == error.__name__
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_rank_that_is_killed_between_shard_and_metadata_leaves_the_old_checkpoint(
     place: Place,
@@ -147,6 +187,51 @@ def test_a_rank_that_is_killed_between_shard_and_metadata_leaves_the_old_checkpo
     assert caught.value.errors[1] == "ended without an answer"
     assert place.get(".metadata") == metadata
     load_alone(place, 1)
+
+
+def sharded_parts(rank: int) -> dict[str, Any]:
+    """Return a DTensor, a parameter that is one, and a ShardedTensor, as FSDP1 makes it."""
+    rows = torch.arange(28.0).reshape(7, 4)
+    mesh = init_device_mesh("cpu", (2,))
+    mine = rows[:4] if rank == 0 else rows[4:]
+    shard = Part(mine.clone(), ShardMetadata([4 * rank, 0], list(mine.shape), f"rank:{rank}/cpu"))
+    return {
+        "dtensor": distribute_tensor(rows.clone(), mesh, [Shard(0)]),
+        "parameter": torch.nn.Parameter(distribute_tensor(rows.clone(), mesh, [Shard(1)])),
+        "sharded": ShardedTensor._init_from_local_shards([shard], 7, 4),
+    }
+
+
+def local_parts(state: dict[str, Any]) -> list[torch.Tensor]:
+    *tensors, sharded = state.values()
+    parts = [tensor.detach().to_local() for tensor in tensors]
+    return [*parts, *(each.tensor for each in sharded.local_shards())]
+
+
+def save_in_the_background_while_it_changes(rank: int, folder: str) -> None:
+    state = sharded_parts(rank)
+    dcp.save(state, storage_writer=DistributedWriter(f"{folder}/now"))
+    saving = dcp.async_save(state, storage_writer=DistributedWriter(f"{folder}/staged"))
+    name = f"{rank}.pt"
+    finish = stage_save(state, name, store=headrace.Store(folder), upload=None)
+    for part in local_parts(state):
+        part.fill_(-1)
+    saving.result()
+    finish()
+    expected = local_parts(sharded_parts(rank))
+    for where in ("now", "staged"):
+        found = sharded_parts(rank)
+        for part in local_parts(found):
+            part.fill_(-2)
+        dcp.load(found, storage_reader=DistributedReader(f"{folder}/{where}"))
+        assert all(map(torch.equal, local_parts(found), expected)), where
+    whole = torch.load(f"{folder}/{name}", weights_only=False)
+    assert all(map(torch.equal, local_parts(whole), expected))
+    assert [type(each) for each in whole.values()] == [type(each) for each in state.values()]
+
+
+def test_parts_of_sharded_tensors_are_saved_as_they_were_when_a_save_began(tmp_path: Path) -> None:
+    run_ranks(2, save_in_the_background_while_it_changes, str(tmp_path))
 
 
 def save_alone(rank: int, url: str, options: dict[str, Any], seed: int) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import headrace
 from headrace.checkpoint import DistributedReader, DistributedWriter
 from headrace.checkpoint._distributed.ordering import commit, take_turn
+from tests.campaigns.cases import seed_of_today
 from tests.checkpoint_distributed.conftest import Place
+from tests.checkpoint_distributed.planners import SavesAfter, raising
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -60,24 +61,12 @@ class Steps:
         self.wait_for_stop()
 
 
-class SteppedPlanner(DefaultSavePlanner):
-    def __init__(self, steps: Steps) -> None:
-        super().__init__()
-        self._reach = steps.reach
-
-    def set_up_planner(
-        self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False
-    ) -> None:
-        self._reach("set up")
-        super().set_up_planner(state_dict, storage_meta, is_coordinator)
-
-    def create_local_plan(self) -> Any:
-        self._reach("planned")
-        return super().create_local_plan()
-
-    def resolve_data(self, write_item: Any) -> Any:
-        self._reach("writing")
-        return super().resolve_data(write_item)
+def planner_of(steps: Steps) -> SavesAfter:
+    return SavesAfter(
+        set_up_planner=lambda: steps.reach("set up"),
+        create_local_plan=lambda: steps.reach("planned"),
+        resolve_data=lambda _: steps.reach("writing"),
+    )
 
 
 class SteppedWriter(DistributedWriter):
@@ -122,17 +111,22 @@ class Save:
                 self.steps.reach("staged")
             if self.kind == "in a process":  # as torch sends it there
                 state, writer = pickle.loads(ForkingPickler.dumps((state, writer)))
-            dcp.save(state, storage_writer=writer, planner=SteppedPlanner(self.steps), no_dist=True)
+            dcp.save(state, storage_writer=writer, planner=planner_of(self.steps), no_dist=True)
         except BaseException as error:  # CheckpointException is none of Exception's
             self.error = error
         finally:
             self.steps.end()
 
 
-def play(seed: int, url: str) -> list[str]:
-    """Run a random history of two writers' saves to `url`; return what is wrong at its end."""
+def play(seed: int, run: str, *, numbered: bool) -> list[str]:
+    """Run a random history of two writers' saves below `run`; return what is wrong at its end.
+
+    Args:
+        numbered: whether each save has a folder of its own, ``step1``, ``step2``, in the order in
+            which they begin; otherwise all go to one.
+    """
     choose = random.Random(seed)
-    writers = [SteppedWriter(url) for _ in range(2)]
+    writers = [SteppedWriter(f"{run}/last") for _ in range(2)]
     saves: list[Save] = []
     left = [
         (choose.choice(["now", "in a thread", "in a process"]), choose.random() < 0.3)
@@ -143,7 +137,9 @@ def play(seed: int, url: str) -> list[str]:
         if left and (not under_way or choose.random() < 0.2):
             kind, fails = left.pop()
             failing = choose.choice(POINTS) if fails else None
-            saves.append(Save(len(saves) + 1, kind, failing, choose.choice(writers)))
+            number = len(saves) + 1
+            writer = SteppedWriter(f"{run}/step{number}") if numbered else choose.choice(writers)
+            saves.append(Save(number, kind, failing, writer))
             saves[-1].start()
         else:
             save = choose.choice(under_way)
@@ -154,10 +150,10 @@ def play(seed: int, url: str) -> list[str]:
     for save in saves:
         assert save.thread is not None
         save.thread.join()
-    return verdict(saves, url)
+    return verdict(saves, run)
 
 
-def verdict(saves: list[Save], url: str) -> list[str]:
+def verdict(saves: list[Save], run: str) -> list[str]:
     reported = [save.number for save in saves if save.error is None]
     wrong = []
     for save in saves:
@@ -165,30 +161,35 @@ def verdict(saves: list[Save], url: str) -> list[str]:
             continue
         if not any(number > save.number for number in reported):
             wrong.append(f"save {save.number} was refused, and none that is newer is there")
-    newest = headrace.checkpoint.latest(url.rpartition("/")[0])
-    assert newest == (url if reported else None), (newest, reported)
-    if newest is not None:
-        found = {"n": torch.tensor(0)}
-        dcp.load(found, storage_reader=DistributedReader(newest), no_dist=True)
-        if int(found["n"]) != max(reported):
-            wrong.append(f"save {int(found['n'])} is there; reported are {reported}")
+    newest = headrace.checkpoint.latest(run)
+    if newest is None or not reported:
+        return wrong if newest is None and not reported else [*wrong, f"{newest}, of {reported}"]
+    found = {"n": torch.tensor(0)}
+    dcp.load(found, storage_reader=DistributedReader(newest), no_dist=True)
+    if int(found["n"]) != max(reported):
+        wrong.append(f"{newest} holds save {int(found['n'])}; reported are {reported}")
     return wrong
 
 
-def play_all(seeds: range, folder: Path) -> None:
-    wrong = {seed: play(seed, f"file://{folder}/{seed}/last") for seed in seeds}
+def play_all(seeds: range, folder: Path, *, numbered: bool) -> None:
+    wrong = {seed: play(seed, f"file://{folder}/{seed}", numbered=numbered) for seed in seeds}
     assert {seed: each for seed, each in wrong.items() if each} == {}
 
 
-def test_the_newest_that_was_reported_as_saved_is_there_after_any_history(tmp_path: Path) -> None:
-    play_all(range(40), tmp_path)
+@pytest.mark.parametrize("numbered", [False, True])
+def test_the_newest_that_was_reported_as_saved_is_there_after_any_history(
+    tmp_path: Path, numbered: bool
+) -> None:
+    play_all(range(25), tmp_path, numbered=numbered)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("numbered", [False, True])
 def test_the_newest_that_was_reported_as_saved_is_there_after_a_thousand_histories(
-    tmp_path: Path,
+    tmp_path: Path, numbered: bool
 ) -> None:
-    play_all(range(40, 1_040), tmp_path)
+    first = seed_of_today()
+    play_all(range(first, first + 1_000), tmp_path, numbered=numbered)
 
 
 def test_an_older_save_that_ends_first_deletes_no_file_of_a_newer_one(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_an_older_save_that_ends_first_deletes_no_file_of_a_newer_one(tmp_path: 
     for save in (older, newer):
         while not save.steps.is_done:
             save.steps.step()
-    assert verdict([older, newer], url) == []
+    assert verdict([older, newer], f"file://{tmp_path}") == []
     assert len(list((tmp_path / "last").iterdir())) == 2
 
 
@@ -224,15 +225,9 @@ def test_a_save_replaces_all_that_its_process_has_committed_since_it_began() -> 
     assert commit(url, fourth, "g1", seen_by_fourth, frozenset({"d"}), write) == {"c"}
 
 
-def failing_planner(point: str) -> DefaultSavePlanner:
-    class Fails(DefaultSavePlanner):
-        pass
-
-    def fail(self: Any, state_dict: Any = None, storage_meta: Any = None, **_: Any) -> Any:
-        raise InjectedError(point)
-
-    setattr(Fails, point, fail)
-    return Fails()
+def failing_planner(point: str) -> SavesAfter:
+    fail: Any = raising(InjectedError(point))
+    return SavesAfter(**{point: fail})
 
 
 @pytest.mark.parametrize("point", ["set_up_planner", "create_local_plan", "resolve_data"])
@@ -262,16 +257,14 @@ def test_a_failed_save_leaves_nothing_to_the_next_one_of_its_writer(
 def test_what_a_writer_is_told_after_async_save_is_for_later_saves(tmp_path: Path) -> None:
     go_on = threading.Event()
 
-    class Waits(DefaultSavePlanner):
-        def set_up_planner(
-            self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False
-        ) -> None:
-            assert go_on.wait(120)
-            super().set_up_planner(state_dict, storage_meta, is_coordinator)
+    def wait() -> None:
+        assert go_on.wait(120)
 
     writer = DistributedWriter(tmp_path / "first")
     writer.attach({"meta": b"first"})
-    saving = dcp.async_save({"n": torch.tensor(1)}, storage_writer=writer, planner=Waits())
+    saving = dcp.async_save(
+        {"n": torch.tensor(1)}, storage_writer=writer, planner=SavesAfter(set_up_planner=wait)
+    )
     writer.attach({"meta": b"second"})
     dcp.save({"n": torch.tensor(2)}, checkpoint_id=tmp_path / "second", storage_writer=writer)
     go_on.set()

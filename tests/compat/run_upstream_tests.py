@@ -30,6 +30,11 @@ DIFFERENT = {
         "test_init_without_storage_client_constructed_when_needed",
     ),
     *(
+        ("test_dataflux_lightning_checkpoint", f"test_invalid_{kind}_path_{operation}")
+        for kind in ("string", "object")
+        for operation in ("save", "remove")
+    ),
+    *(
         ("test_fast_list", f"test_{name}")
         for name in (
             "check_crashed_processes",

@@ -341,6 +341,39 @@ def test_lightnings_plugin_saves_loads_and_removes(client: Any, path: Any) -> No
     plugin.teardown()
 
 
+@pytest.mark.parametrize("kind", ["absolute", "relative", "pathlib", "url"])
+def test_lightnings_plugin_takes_the_local_paths_of_lightnings_callbacks(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "logs" / "epoch=0.ckpt"
+    path = {
+        "absolute": str(file),
+        "relative": "logs/epoch=0.ckpt",
+        "pathlib": Path("logs/epoch=0.ckpt"),
+        "url": f"file://{file}",
+    }[kind]
+    plugin = DatafluxLightningCheckpoint("project", client)
+    plugin.save_checkpoint(STATE, path)
+    assert torch.equal(torch.load(file)["w"], STATE["w"])
+    assert plugin.load_checkpoint(path)["step"] == 3
+    in_background = DatafluxLightningAsyncCheckpoint("project", client)
+    in_background.save_checkpoint({"step": 4}, path)
+    in_background.teardown()
+    assert plugin.load_checkpoint(path) == {"step": 4}
+    plugin.remove_checkpoint(path)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("path", ["", "gs://", "s3://b/k", Path("s3://b/k")])
+def test_lightnings_plugin_refuses_what_is_neither_in_a_bucket_of_googles_nor_local(
+    client: Any, path: Any
+) -> None:
+    plugin = DatafluxLightningCheckpoint("project", client)
+    with pytest.raises(ValueError, match=r"path is empty|names no bucket|begin with gs:"):
+        plugin.save_checkpoint(STATE, path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "keywords"),
     [

@@ -23,7 +23,7 @@ from headrace.compat.dataflux_pytorch import dataflux_iterable_dataset as iterab
 from headrace.compat.dataflux_pytorch import dataflux_mapstyle_dataset as mapstyle
 from testing.faultserver.client import FaultServer
 from tests.compat.bucket import BUCKET, count, written
-from tests.compat.conftest import RunScript
+from tests.scripts import RunScript
 from tests.waiting import wait_until
 
 Objects = dict[str, bytes]

@@ -14,7 +14,7 @@ import pytest
 import headrace.compat
 from headrace.compat._names import PACKAGES, PLUGIN
 from testing.faultserver.client import FaultServer
-from tests.compat.conftest import RunScript
+from tests.scripts import RunScript
 
 PLAIN: tuple[str, ...] = ()
 

@@ -1,14 +1,29 @@
 """Programs written for dataflux run unchanged by ``python -m headrace.compat``, on fake-gcs-server.
 
-They make the calls of the original's list-and-download demos and of its README.
+They make the calls of the original's list-and-download demos, and every code block that its
+documents print.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from testing.servers import FakeGcsServer
-from tests.compat.conftest import RunScript
+from tests.compat.printed import (
+    LIBRARY_README,
+    LIGHTNING_NOTEBOOK,
+    LIGHTNING_SEGMENTATION,
+    README,
+    SEGMENTATION,
+    STAND_INS,
+    WALKTHROUGH,
+)
+from tests.scripts import Document, RunScript
+
+RunDocument = Callable[[Document], str]
 
 PARSER = """
 import argparse
@@ -152,117 +167,6 @@ if __name__ == "__main__":
 """
 )
 
-README = """
-from dataflux_pytorch import dataflux_iterable_dataset, dataflux_mapstyle_dataset
-import sys
-
-PROJECT_NAME, BUCKET_NAME, PREFIX = "project", sys.argv[1], "train/"
-
-map_dataset = dataflux_mapstyle_dataset.DataFluxMapStyleDataset(
-    project_name=PROJECT_NAME,
-    bucket_name=BUCKET_NAME,
-    config=dataflux_mapstyle_dataset.Config(prefix=PREFIX),
-)
-sample_object = map_dataset.objects[0]
-print(sample_object[0], sample_object[1])
-print(sum(len(each_object) for each_object in map_dataset))
-
-iterable_dataset = dataflux_iterable_dataset.DataFluxIterableDataset(
-    project_name=PROJECT_NAME,
-    bucket_name=BUCKET_NAME,
-    config=dataflux_iterable_dataset.Config(prefix=PREFIX),
-)
-total = 0
-for each_object in iterable_dataset:
-    total += len(each_object)
-print(total)
-
-transform = lambda in_bytes: in_bytes.decode()
-map_dataset = dataflux_mapstyle_dataset.DataFluxMapStyleDataset(
-    project_name=PROJECT_NAME,
-    bucket_name=BUCKET_NAME,
-    config=dataflux_mapstyle_dataset.Config(prefix=PREFIX),
-    data_format_fn=transform,
-)
-for each_object in map_dataset:
-    print(each_object)
-    break
-dataset = dataflux_iterable_dataset.DataFluxIterableDataset(
-    project_name=PROJECT_NAME,
-    bucket_name=BUCKET_NAME,
-    config=dataflux_mapstyle_dataset.Config(prefix=PREFIX),
-    data_format_fn=transform,
-)
-for each_object in dataset:
-    print(each_object)
-    break
-"""
-
-LIBRARY_README = """
-import sys
-from dataflux_core import download, fast_list
-
-project, bucket = "project", sys.argv[1]
-list_result = fast_list.ListingController(
-    max_parallelism=4, project=project, bucket=bucket, prefix="train/"
-).run()
-download_params = download.DataFluxDownloadOptimizationParams(10000000)
-download_result = download.dataflux_download(
-    project_name=project,
-    bucket_name=bucket,
-    objects=list_result,
-    dataflux_download_optimization_params=download_params,
-)
-print(len(list_result), sum(map(len, download_result)))
-"""
-
-CHECKPOINT_README = """
-import sys
-
-import torch
-from dataflux_pytorch import dataflux_checkpoint
-from dataflux_pytorch.lightning import DatafluxLightningCheckpoint
-from lightning import Trainer
-from lightning.pytorch.demos.boring_classes import BoringModel
-
-PROJECT_NAME, BUCKET_NAME = "project", sys.argv[1]
-
-ckpt = dataflux_checkpoint.DatafluxCheckpoint(project_name=PROJECT_NAME, bucket_name=BUCKET_NAME)
-CKPT_PATH = "checkpoints/epoch0.ckpt"
-model = torch.nn.Linear(3, 4)
-with ckpt.writer(CKPT_PATH) as writer:
-    torch.save(model.state_dict(), writer)
-with ckpt.reader(CKPT_PATH) as reader:
-    read_state_dict = torch.load(reader)
-model.load_state_dict(read_state_dict)
-
-CKPT = f"gcs://{BUCKET_NAME}/checkpoints/ckpt.ckpt"
-dataflux_ckpt = DatafluxLightningCheckpoint(project_name=PROJECT_NAME)
-
-
-def make_trainer(max_steps):
-    return Trainer(
-        plugins=[dataflux_ckpt],
-        min_epochs=4,
-        max_epochs=5,
-        max_steps=max_steps,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-
-
-trainer = make_trainer(10)
-trainer.fit(BoringModel())
-trainer.save_checkpoint(CKPT)
-
-trainer = make_trainer(12)
-trainer.fit(BoringModel(), ckpt_path=CKPT)
-print(trainer.global_step)
-"""
-
 OBJECTS = 50
 TOTAL_BYTES = sum(3 * (i + 1) for i in range(OBJECTS))
 
@@ -314,27 +218,79 @@ def test_the_demos_calls_run(
     assert len(fake_gcs.names(bucket)) == OBJECTS + 1
 
 
-def test_the_readmes_examples_run(
-    fake_gcs: FakeGcsServer, bucket: str, run_script: RunScript
+@pytest.fixture
+def run_document(
+    fake_gcs: FakeGcsServer, gcs_bucket: str, run_script: RunScript, tmp_path: Path
+) -> RunDocument:
+    """Run all blocks of a document, and return what was printed."""
+    for name, content in STAND_INS.items():
+        file = tmp_path / "stand_ins" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    text = tmp_path / "data" / "wikitext-2.txt"  # of Lightning's demos, which download it
+    text.parent.mkdir()
+    text.write_text("a text of a few words\n" * 200)
+
+    def run(document: Document) -> str:
+        printed = run_script(
+            document.script(BUCKET=gcs_bucket),
+            STORAGE_EMULATOR_HOST=fake_gcs.url,
+            GOOGLE_CLOUD_PROJECT="project",
+            PYTHONWARNINGS="ignore",
+        )
+        document.require_ran(printed)
+        return printed
+
+    return run
+
+
+def test_the_blocks_of_the_readme_run(
+    fake_gcs: FakeGcsServer, gcs_bucket: str, run_document: RunDocument, tmp_path: Path
 ) -> None:
-    printed = run_script(README, bucket, STORAGE_EMULATOR_HOST=fake_gcs.url)
-    assert printed.splitlines() == ["train/000 3", str(TOTAL_BYTES), str(TOTAL_BYTES), "000", "000"]
-    assert len(fake_gcs.names(bucket)) == OBJECTS + 1
+    printed = run_document(README)
+    assert "listed: 4 4 4" in printed
+    names = fake_gcs.names(gcs_bucket)
+    assert [name for name in names if not name.startswith(("train/", "async/"))] == [
+        "checkpoints/ckpt.ckpt",
+        "checkpoints/epoch0.ckpt",
+    ]
+    assert "async/.metadata" in names
+    # What Lightning saves by itself when a fit ends.
+    assert [file.name for file in tmp_path.rglob("*.ckpt")] == ["epoch=0-step=10.ckpt"]
 
 
-def test_the_librarys_examples_run(
-    fake_gcs: FakeGcsServer, bucket: str, run_script: RunScript
+def test_the_blocks_of_the_lightning_notebook_run(
+    fake_gcs: FakeGcsServer, gcs_bucket: str, run_document: RunDocument
 ) -> None:
-    printed = run_script(LIBRARY_README, bucket, STORAGE_EMULATOR_HOST=fake_gcs.url)
-    assert printed.split() == [str(OBJECTS), str(TOTAL_BYTES)]
+    printed = run_document(LIGHTNING_NOTEBOOK)
+    assert "local: epoch=0-step=1.ckpt" in printed
+    saved = [name for name in fake_gcs.names(gcs_bucket) if name.endswith(".ckpt")]
+    folder = "demo/lightning_logs/version_0/checkpoints"
+    assert saved == [
+        *(f"{folder}/checkpoint-epoch=00-step={step:02d}.ckpt" for step in (1, 2, 3)),
+        "path/to/checkpoint.ckpt",
+    ]
 
 
-def test_the_readmes_checkpoints_are_saved_and_loaded(
-    fake_gcs: FakeGcsServer, bucket: str, run_script: RunScript
+def test_the_blocks_of_the_walkthrough_run(
+    fake_gcs: FakeGcsServer, gcs_bucket: str, run_document: RunDocument
 ) -> None:
-    printed = run_script(
-        CHECKPOINT_README, bucket, STORAGE_EMULATOR_HOST=fake_gcs.url, PYTHONWARNINGS="ignore"
-    )
-    assert printed.splitlines()[0] == "12"
-    saved = [name for name in fake_gcs.names(bucket) if name.startswith("checkpoints/")]
-    assert saved == ["checkpoints/ckpt.ckpt", "checkpoints/epoch0.ckpt"]
+    fake_gcs.make_bucket(f"{gcs_bucket}-public")
+    printed = run_document(WALKTHROUGH)
+    assert "batches: 2 (20, 3, 512, 512)" in printed
+    assert printed.count("torch.Size([20, 3, 512, 512])") == 4
+    assert len(fake_gcs.names(f"{gcs_bucket}-own")) == 41
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(SEGMENTATION, "pairs: 0 1 2 3 4 5 5 2", id="segmentation"),
+        pytest.param(LIGHTNING_SEGMENTATION, "seen: 0 1 2 3 4 5", id="lightning-segmentation"),
+        pytest.param(LIBRARY_README, f"read: 50 {sum(range(50))}", id="library"),
+    ],
+)
+def test_the_blocks_of_the_other_documents_run(
+    run_document: RunDocument, document: Document, expected: str
+) -> None:
+    assert expected in run_document(document)

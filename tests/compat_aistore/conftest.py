@@ -11,6 +11,7 @@ import pytest
 
 import headrace
 from testing.faultserver.client import FaultServer
+from tests.scripts import run_script as run_script
 
 BUCKET = "bucket"
 

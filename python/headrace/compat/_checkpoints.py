@@ -10,12 +10,8 @@ import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
-
-import headrace.checkpoint
 from headrace import NotFoundError, Store
 from headrace import open as open_object
-from headrace._options import is_weights_only
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat.dataflux_core.user_agent import add_dataflux_user_agent
@@ -31,12 +27,6 @@ class CheckpointBucket(Protocol):
 
     def writer(self, name: str) -> Any:
         """Return a file that becomes an object when it is closed without an exception."""
-
-    def save(self, obj: Any, name: str) -> None:
-        """Save `obj` so that `torch.load` reads it."""
-
-    def load(self, name: str, map_location: Any, weights_only: bool | None) -> Any:
-        """Load a saved object."""
 
     def exists(self, name: str) -> bool:
         """Return whether `name` or any object below it exists; "" means the bucket."""
@@ -82,14 +72,6 @@ class _EngineBucket:
     def writer(self, name: str) -> Any:
         return open_object(name, "wb", store=self._store)
 
-    def save(self, obj: Any, name: str) -> None:
-        with as_google_raises():
-            headrace.checkpoint.save(obj, name, store=self._store)
-
-    def load(self, name: str, map_location: Any, weights_only: bool | None) -> Any:
-        with as_google_raises():
-            return headrace.checkpoint.load(name, map_location, weights_only, store=self._store)
-
     def exists(self, name: str) -> bool:
         with as_google_raises():
             if name and self._store.exists(name):
@@ -125,17 +107,6 @@ class _ClientBucket:
 
     def writer(self, name: str) -> Any:
         return self._make_buffer(self._bucket.blob(name))
-
-    def save(self, obj: Any, name: str) -> None:
-        with self.writer(name) as file:
-            torch.save(obj, file)
-
-    def load(self, name: str, map_location: Any, weights_only: bool | None) -> Any:
-        return torch.load(
-            self.reader(name),
-            map_location=map_location,
-            weights_only=is_weights_only(weights_only),
-        )
 
     def exists(self, name: str) -> bool:
         return bool(self._bucket.blob(name).exists())

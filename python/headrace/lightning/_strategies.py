@@ -102,17 +102,13 @@ class _AtAnyUrl:
         url = os.fspath(self.broadcast(os.fspath(filepath)))
         self._finish_saves()
         if not self._is_sharded():
-            if self.is_global_zero:
-                self.checkpoint_io.save_checkpoint(checkpoint, url)
+            self._by_rank_zero(lambda: self.checkpoint_io.save_checkpoint(checkpoint, url))
             return
         state = {self._model_key: checkpoint.pop("state_dict")}
         for number, optimizer in enumerate(checkpoint.pop("optimizer_states", [])):
             state[f"optimizer_{number}"] = optimizer
         writer = self._files.sharded_writer(url)
-        if self.is_global_zero:
-            stream = io.BytesIO()
-            torch.save(checkpoint, stream)
-            writer.attach({_META: stream.getvalue()})
+        self._by_rank_zero(lambda: writer.attach({_META: _saved(checkpoint)}))
         if not self._use_async:
             save(state, storage_writer=writer)
             return
@@ -147,19 +143,12 @@ class _AtAnyUrl:
         Rank 0 reads it, straight into tensors, and sends the others their parts, tensor by tensor.
         Lightning's own way would have every rank map a local file.
         """
-        checkpoint: dict[str, Any] = {}
-        error: BaseException | None = None
-        if self.is_global_zero:
-            try:
-                checkpoint = self.checkpoint_io.load_checkpoint(
-                    url, map_location="cpu", weights_only=weights_only
-                )
-            except BaseException as raised:
-                error = raised
-        # The other ranks wait here, so they are told of an error, too.
-        told = self.broadcast(None if error is None else portable(error))
-        if told is not None:
-            raise told if error is None else error
+        read = self._by_rank_zero(
+            lambda: self.checkpoint_io.load_checkpoint(
+                url, map_location="cpu", weights_only=weights_only
+            )
+        )
+        checkpoint: dict[str, Any] = read if self.is_global_zero else {}
         state, optimizer_states = checkpoint.pop("state_dict", {}), None
         if checkpoint.get("optimizer_states") is not None:
             optimizer_states = checkpoint.pop("optimizer_states")
@@ -238,11 +227,34 @@ class _AtAnyUrl:
             for path in removals:
                 self.checkpoint_io.remove_checkpoint(path)
 
+    def _by_rank_zero(self, do: Callable[[], Any]) -> Any:
+        """Return what rank 0 has made, there; every rank raises its error.
+
+        The other ranks wait for rank 0 in what comes next, and would wait forever.
+        """
+        made: Any = None
+        error: BaseException | None = None
+        if self.is_global_zero:
+            try:
+                made = do()
+            except BaseException as raised:
+                error = raised
+        told = self.broadcast(None if error is None else portable(error))
+        if told is not None:
+            raise told if error is None else error
+        return made
+
     def _is_sharded(self) -> bool:
         raise NotImplementedError
 
     def _load_sharded(self, reader: DistributedReader) -> None:
         raise NotImplementedError
+
+
+def _saved(checkpoint: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    torch.save(checkpoint, stream)
+    return stream.getvalue()
 
 
 class ModelParallelStrategy(_AtAnyUrl, _ModelParallelStrategy):  # type: ignore[misc]

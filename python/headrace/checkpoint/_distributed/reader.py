@@ -27,6 +27,7 @@ from headrace._store import NameOrInfo, Store
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint._distributed.metadata_file import from_bytes, storage_meta
+from headrace.checkpoint._distributed.ranks import as_ranks_tell
 from headrace.checkpoint._parallel_reads import Part, read_parts
 
 __all__ = ["DistributedReader"]
@@ -151,7 +152,8 @@ class DistributedReader(StorageReader):
         Raises:
             HeadraceError: the first error. Items loaded until then are in the state.
         """
-        self._read(plan, planner)
+        with as_ranks_tell():
+            self._read(plan, planner)
         future: Future[None] = Future()
         future.set_result(None)
         return future

@@ -48,6 +48,7 @@ from headrace.checkpoint._distributed import ordering
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode
 from headrace.checkpoint._distributed.metadata_file import storage_meta, to_bytes
+from headrace.checkpoint._distributed.ranks import as_ranks_tell
 from headrace.checkpoint._distributed.staged import Settled, Staged, take_settled
 from headrace.checkpoint._distributed.upload import upload
 from headrace.checkpoint._staging import copy_to_host
@@ -229,7 +230,8 @@ class DistributedWriter(StorageWriter):
         """
         save = self._current_save()
         try:
-            results = self._write(save, plan, planner)
+            with as_ranks_tell():
+                results = self._write(save, plan, planner)
         except BaseException:
             save.end()
             raise

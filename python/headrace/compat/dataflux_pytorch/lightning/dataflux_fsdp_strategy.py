@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace._errors import InvalidArgumentError
 from headrace.compat._clients import store_options_of
-from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
+from headrace.compat.dataflux_pytorch.lightning.path_utils import to_url
 from headrace.lightning import FSDPStrategy
 
 __all__ = ["DatafluxFSDPStrategy"]
@@ -47,20 +47,15 @@ class DatafluxFSDPStrategy(FSDPStrategy):
         filepath: str | os.PathLike[str],
         storage_options: Any = None,
     ) -> None:
-        """Save `checkpoint` at a URL, or at what pathlib has made of one."""
-        super().save_checkpoint(checkpoint, _url(filepath), storage_options)
+        """Save `checkpoint` at a URL, a local path, or what pathlib has made of one."""
+        super().save_checkpoint(checkpoint, to_url(filepath), storage_options)
 
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load the checkpoint at a URL, or at what pathlib has made of one."""
-        return super().load_checkpoint(_url(checkpoint_path), weights_only)
+        """Load the checkpoint at a URL, a local path, or what pathlib has made of one."""
+        return super().load_checkpoint(to_url(checkpoint_path), weights_only)
 
     def remove_checkpoint(self, filepath: str | os.PathLike[str]) -> None:
-        """Delete the checkpoint at a URL, or at what pathlib has made of one."""
-        super().remove_checkpoint(_url(filepath))
-
-
-def _url(path: str | os.PathLike[str]) -> str:
-    bucket, name = parse_gcs_path(path)  # type: ignore[arg-type]  # it checks
-    return f"gs://{bucket}/{name}"
+        """Delete the checkpoint at a URL, a local path, or what pathlib has made of one."""
+        super().remove_checkpoint(to_url(filepath))

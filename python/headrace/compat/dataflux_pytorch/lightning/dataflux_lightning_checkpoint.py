@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import torch
+
+from headrace._options import is_weights_only
 from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
+from headrace.compat._clients import store_options_of
+from headrace.compat._google_errors import as_google_raises
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
-from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
+from headrace.compat.dataflux_pytorch.lightning.path_utils import is_local, parse_gcs_path, to_url
 from headrace.fsspec import register
-from headrace.lightning import AsyncCheckpointIO, _packages
+from headrace.lightning import AsyncCheckpointIO, CheckpointIO, _packages
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 
@@ -17,7 +22,9 @@ _CheckpointIO: Any = _packages.fabric("plugins").CheckpointIO
 
 
 class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
-    """Saves and loads Lightning's checkpoints in buckets.
+    """Saves and loads Lightning's checkpoints in buckets, and those with a local path in a folder.
+
+    Lightning's own ``ModelCheckpoint`` saves to the working directory unless it is told otherwise.
 
     Args:
         project_name: the project.
@@ -51,8 +58,8 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
         storage_options: Any = None,
     ) -> None:
         """Save `checkpoint`, whole or not at all."""
-        bucket, name = self._locate(path)
-        bucket.save(checkpoint, name)
+        with as_google_raises():
+            self._plugin(path).save_checkpoint(checkpoint, to_url(path))
 
     def load_checkpoint(
         self,
@@ -61,12 +68,51 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
         """Return the checkpoint; None for `weights_only` means True."""
-        bucket, name = self._locate(path)
-        loaded: dict[str, Any] = bucket.load(name, map_location, weights_only)
+        with as_google_raises():
+            plugin = self._plugin(path)
+            loaded: dict[str, Any] = plugin.load_checkpoint(
+                to_url(path), map_location, weights_only
+            )
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the checkpoint, which may be sharded."""
+        with as_google_raises():
+            self._plugin(path).remove_checkpoint(to_url(path))
+
+    def teardown(self) -> None:
+        """Do nothing."""
+
+    def _plugin(self, path: str | os.PathLike[str]) -> Any:
+        if is_local(path):
+            return CheckpointIO()
+        options = store_options_of(self.storage_client)
+        if options is None:
+            return _ClientCheckpointIO(self.storage_client)
+        return CheckpointIO(**options)
+
+
+class _ClientCheckpointIO(_CheckpointIO):  # type: ignore[misc]
+    """Checkpoints of a client that is not Google's."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__()
+        self._client = client
+
+    def save_checkpoint(self, checkpoint: Any, path: str, storage_options: Any = None) -> None:
+        bucket, name = self._locate(path)
+        with bucket.writer(name) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: str, map_location: Any, weights_only: bool | None) -> Any:
+        bucket, name = self._locate(path)
+        return torch.load(
+            bucket.reader(name),
+            map_location=map_location,
+            weights_only=is_weights_only(weights_only),
+        )
+
+    def remove_checkpoint(self, path: str) -> None:
         bucket, name = self._locate(path)
         if name:
             below = bucket.names(f"{name.rstrip('/')}/")
@@ -75,13 +121,9 @@ class DatafluxLightningCheckpoint(_CheckpointIO):  # type: ignore[misc]
                 bucket.remove(each)
             bucket.remove(name)
 
-    def teardown(self) -> None:
-        """Do nothing."""
-
-    def _locate(self, path: str | os.PathLike[str]) -> tuple[CheckpointBucket, str]:
-        bucket, name = parse_gcs_path(path)  # type: ignore[arg-type]  # it checks
-        opened = open_checkpoint_bucket(self.storage_client, bucket, DatafluxCheckpointBuffer)
-        return opened, name
+    def _locate(self, path: str) -> tuple[CheckpointBucket, str]:
+        bucket, name = parse_gcs_path(path)
+        return open_checkpoint_bucket(self._client, bucket, DatafluxCheckpointBuffer), name
 
 
 class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):

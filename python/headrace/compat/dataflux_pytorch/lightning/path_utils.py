@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import Any
 
-__all__ = ["parse_gcs_path", "process_input_path"]
+__all__ = ["is_local", "parse_gcs_path", "process_input_path", "to_url"]
 
 
 def process_input_path(path: str | Path) -> str:
@@ -42,3 +44,22 @@ def parse_gcs_path(path: str | Path) -> tuple[str, str]:
     if not bucket:
         raise ValueError(f"{url!r} names no bucket")
     return bucket, name
+
+
+def is_local(path: Any) -> bool:
+    """Return whether `path`, a str or a path of pathlib's, names a file of this machine."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    return bool(text) and (text.startswith("file://") or not re.match(r"[a-z0-9]+:/", text))
+
+
+def to_url(path: Any) -> str:
+    """Return `path` as the rest of headrace takes it: a URL of a bucket, or a local path.
+
+    Raises:
+        TypeError: it is neither a str nor a Path.
+        ValueError: it is empty, of another scheme, or has no bucket.
+    """
+    if is_local(path):
+        return str(os.fspath(path))
+    bucket, name = parse_gcs_path(path)
+    return f"gs://{bucket}/{name}"
