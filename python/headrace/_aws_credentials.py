@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headrace import _engine
+from headrace._aws_configuration import AwsConfiguration
 from headrace._credentials_thread import CredentialsThread
 from headrace._errors import text_of
 
-__all__ = ["aws_credentials"]
+__all__ = ["aws_credentials", "find_in_chain"]
 
 # For keys that botocore renews without saying when: it is asked again so often.
 _ASKED_AGAIN_S = 300.0
@@ -29,8 +31,9 @@ _ADVICE = (
 class _AwsSource:
     """One identity of AWS's."""
 
-    def __init__(self, find: Callable[[], Any]) -> None:
+    def __init__(self, find: Callable[[], Any], aws: AwsConfiguration) -> None:
         self._find = find
+        self._aws = aws
         self._source: Any = None
         self._provided: tuple[str, str, str | None] | None = None
 
@@ -40,8 +43,8 @@ class _AwsSource:
             keys, expires_in_s = self._next_keys()
         except ImportError:
             engine_copy.fail(
-                f"{_ADVICE}. Profiles, roles and instance metadata need botocore: "
-                "pip install 'headrace[s3]'",
+                f"{self._aws.keys_origin or 'profiles, roles and instance metadata'}: keys from "
+                f"there need botocore: pip install 'headrace[s3]'. Without it {_ADVICE}",
                 retryable=False,
             )
         except LookupError as error:
@@ -98,17 +101,30 @@ def _is_transient(error: Exception) -> bool:
     )
 
 
-def _find_default() -> Any:
+def find_in_chain(aws: AwsConfiguration) -> Any:
+    """Return the credentials that botocore's chain finds in that profile of these files; or None.
+
+    Raises:
+        Exception: of botocore's; or there is no botocore.
+    """
     import botocore.session
 
-    return botocore.session.get_session().get_credentials()
+    session = botocore.session.get_session()
+    # Not the session's own variables: with these it would pass over the environment.
+    store = session.get_component("config_store")
+    for name in ("profile", "config_file", "credentials_file"):
+        store.set_config_variable(name, getattr(aws, name))
+    return session.get_credentials()
 
 
-def aws_credentials(thread: CredentialsThread, source: Any) -> _engine.Credentials:
+def aws_credentials(
+    thread: CredentialsThread, source: Any, aws: AwsConfiguration
+) -> _engine.Credentials:
     """Return what the engine needs for `source`, a session or credentials of botocore's or boto3's;
-    None: botocore's default chain.
+    None: botocore's default chain, in the profile of `aws`.
     """
     if source is None:
-        return thread.credentials_of(("aws", None), lambda: _AwsSource(_find_default))
+        key = ("aws", aws.profile, aws.config_file, aws.credentials_file)
+        return thread.credentials_of(key, lambda: _AwsSource(partial(find_in_chain, aws), aws))
     find = source.get_credentials if hasattr(source, "get_credentials") else lambda: source
-    return thread.credentials_of(("aws", id(source)), lambda: _AwsSource(find))
+    return thread.credentials_of(("aws", id(source)), lambda: _AwsSource(find, aws))

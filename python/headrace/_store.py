@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, overload
 
 from headrace import _engine, _process
+from headrace._aws_configuration import AwsConfiguration
 from headrace._credentials import CredentialsOption, arrived, travelling
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
@@ -156,6 +157,8 @@ class Store:
         self._scheme, self._bucket, self._path, self._url = _engine.split_root(os.fspath(url))
         require_provider(self._scheme, provider)
         self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
+        # Found out at the first opening, and kept, whatever becomes of the environment.
+        self._aws: AwsConfiguration | None = None
 
     # ---- what it is
 
@@ -180,7 +183,7 @@ class Store:
         return f"headrace.Store({self._url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._url, travelling(self._url, vars(self._settings)))
+        return _rebuild, (self._url, travelling(self._url, vars(self._settings)), self._aws)
 
     # ---- listing
 
@@ -1019,7 +1022,10 @@ class Store:
 
     def _derived(self, url: str | None = None, **changes: Any) -> Store:
         """Return a store with the same settings, but for those in `changes`, and maybe at `url`."""
-        return Store(self._url if url is None else url, **{**vars(self._settings), **changes})
+        store = Store(self._url if url is None else url, **{**vars(self._settings), **changes})
+        if not changes.keys() & {"endpoint", "credentials", "provider"}:
+            store._aws = self._aws
+        return store
 
     def _open(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
         """Return the engine of this process, and this store in it; both start with first use."""
@@ -1027,22 +1033,35 @@ class Store:
         opened = self._opened
         if opened is not None and opened[0] is engine:
             return opened
+        aws = self._found_aws()
         with _process.lock():
             if self._opened is None or self._opened[0] is not engine:
-                options = self._settings.engine_options(self._scheme)
+                options = self._settings.engine_options(self._scheme, aws)
                 handle = _engine.StoreHandle(engine, self._url, options)
                 if self._settings.gcs.join_small_objects is not None:
                     _process.stop_with_process()
                 self._opened = (engine, handle)
             return self._opened
 
+    def _found_aws(self) -> AwsConfiguration | None:
+        """Return where requests go, and as whom, if that is for AWS's variables and files to say.
+
+        Raises:
+            InvalidArgumentError: they say what cannot work.
+        """
+        if self._aws is None and self._scheme == "s3":
+            self._aws = self._settings.aws_configuration()
+        return self._aws
+
     def _handle(self) -> _engine.StoreHandle:
         """Return this store in the engine of this process."""
         return self._open()[1]
 
 
-def _rebuild(url: str, settings: dict[str, Any]) -> Store:
-    return Store(url, **arrived(settings))
+def _rebuild(url: str, settings: dict[str, Any], aws: AwsConfiguration | None) -> Store:
+    store = Store(url, **arrived(settings))
+    store._aws = aws
+    return store
 
 
 def _name_and_generation(source: NameOrInfo) -> tuple[str, str]:
