@@ -22,9 +22,8 @@ __all__ = ["aws_credentials", "find_in_chain"]
 _ASKED_AGAIN_S = 300.0
 
 _ADVICE = (
-    "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run "
-    "`aws configure`, or pass credentials=headrace.AwsKeys(...); public buckets need none: pass "
-    'credentials="anonymous"'
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run `aws configure`, or pass "
+    'credentials=headrace.AwsKeys(...); public buckets need none: pass credentials="anonymous"'
 )
 
 
@@ -43,8 +42,9 @@ class _AwsSource:
             keys, expires_in_s = self._next_keys()
         except ImportError:
             engine_copy.fail(
-                f"{self._aws.keys_origin or 'profiles, roles and instance metadata'}: keys from "
-                f"there need botocore: pip install 'headrace[s3]'. Without it {_ADVICE}",
+                f"no AWS credentials were found without botocore, which "
+                f"{self._aws.keys_origin or 'profiles, roles and instance metadata'} needs: "
+                f"pip install 'headrace[s3]'; or {_ADVICE}",
                 retryable=False,
             )
         except LookupError as error:
@@ -77,11 +77,15 @@ class _AwsSource:
         if self._source is None:
             self._source = self._find()
         if self._source is None:
-            raise LookupError(_ADVICE)
+            raise self._nothing_found()
         frozen = self._source.get_frozen_credentials()
         if not frozen.access_key or not frozen.secret_key:
-            raise LookupError(_ADVICE)
+            raise self._nothing_found()
         return frozen.access_key, frozen.secret_key, frozen.token
+
+    def _nothing_found(self) -> LookupError:
+        named = f" in profile {self._aws.profile!r}" if self._aws.profile else ""
+        return LookupError(f"no AWS credentials were found{named}: {_ADVICE}")
 
 
 def _is_transient(error: Exception) -> bool:

@@ -70,7 +70,7 @@ def read_aws_files(config_file: str, credentials_file: str) -> AwsFiles:
         return kept[1]
     read_ns = time.time_ns()
     files = _read_both(config_file, credentials_file)
-    if all(each is None or each[0] < read_ns - _TICK_NS for each in signatures):
+    if all(each is None or abs(read_ns - each[0]) > _TICK_NS for each in signatures):
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
         _kept[paths] = (signatures, files)

@@ -84,19 +84,20 @@ class Store:
     are the same root; ``gs://bucket/run2`` lies outside of it.
 
     A store is cheap: connections and threads belong to the process and start when first needed. It
-    may be used from all threads, after a fork, and it pickles as its configuration. Every call
-    raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
+    may be used from all threads, after a fork, and it pickles as its configuration. What the
+    environment and AWS's files say is read when a store is first used; from then on it stays. Every
+    call raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
 
     Args:
         url: the root: a bucket, a folder in a bucket, or a directory. Nothing is asked of the
             service, so a root need not exist. For a part of a name there is ``list(prefix=)``.
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
-            the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS_ENDPOINT_URL
-            (``s3://``) says. ``ais://`` needs one, here or in AIS_ENDPOINT: that of a proxy of the
+            the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS's variables and
+            files (``s3://``, as for boto3) say. ``ais://`` needs one, here or in AIS_ENDPOINT: that of a proxy of the
             cluster, or of a gateway before the proxies.
         credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
             `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
-            keys, or else botocore's chain; the default), `AwsKeys`, or credentials or a session of
+            keys, or else botocore's chain, in the profile that AWS_PROFILE names; the default), `AwsKeys`, or credentials or a session of
             botocore or boto3; for ``ais://`` a `BearerToken` (default: what AIS_AUTHN_TOKEN or
             AIS_AUTHN_TOKEN_FILE has, or none); ``"anonymous"`` for all. An emulator, and an
             endpoint outside googleapis.com, gets no token of Google's by default: it is not meant
