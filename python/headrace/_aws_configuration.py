@@ -34,6 +34,8 @@ _KEY_SETTINGS = (
     "login_session",
     "credential_process",
 )
+# Profiles that an error tells of.
+_MOST_NAMED = 10
 _ELSEWHERE = "or let AWS_PROFILE name another profile"
 
 
@@ -44,6 +46,7 @@ class AwsConfiguration:
     profile: str | None = None
     """None: ``default``, if there is one."""
     config_file: str = ""
+    """As it was named: the home directory of another process may be another one."""
     credentials_file: str = ""
     endpoint: str = ""
     """Normalized; ``""``: AWS's own."""
@@ -91,9 +94,12 @@ class _Finder:
         self._variables = variables
         self._is_anonymous = credentials == "anonymous"
         self._session = _session_of(credentials)
+        self._config_file = self._path("config_file", "AWS_CONFIG_FILE", "~/.aws/config")
+        self._credentials_file = self._path(
+            "credentials_file", "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
+        )
         self._files = read_aws_files(
-            self._path("config_file", "AWS_CONFIG_FILE", "~/.aws/config"),
-            self._path("credentials_file", "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+            _expanded(self._config_file), _expanded(self._credentials_file)
         )
         named = self._named_profile()
         self._profile = self._settings_of(named)
@@ -114,8 +120,8 @@ class _Finder:
             self._require_obeyable_signing()
         return AwsConfiguration(
             profile=self._name,
-            config_file=self._files.config_file,
-            credentials_file=self._files.credentials_file,
+            config_file=self._config_file,
+            credentials_file=self._credentials_file,
             endpoint=place,
             region=region,
             addressing=options.addressing or self._addressing(place),
@@ -135,8 +141,9 @@ class _Finder:
 
     def _path(self, name: str, variable: str, default: str) -> str:
         text = self._session(name) if self._session else self._variables.get(variable, default)
-        path = os.path.expanduser(os.path.expandvars(text or ""))
-        return os.path.abspath(path) if path else ""
+        if not text or os.path.isabs(_expanded(text)):
+            return text or ""
+        return os.path.abspath(_expanded(text))
 
     def _named_profile(self) -> Setting | None:
         if self._session:
@@ -306,6 +313,10 @@ def _session_of(credentials: Any) -> Callable[[str], Any] | None:
     return getattr(session, "get_config_variable", None)
 
 
+def _expanded(path: str) -> str:
+    return os.path.expanduser(os.path.expandvars(path))
+
+
 def _is_number(endpoint: str) -> bool:
     """Return whether an endpoint's host is an address instead of a name."""
     try:
@@ -346,7 +357,9 @@ def _no_such_profile(origin: str, name: str, files: AwsFiles) -> str:
             f"be called [profile {name}]"
         )
     places = " and ".join(filter(None, (files.config_file, files.credentials_file)))
-    known = ", ".join(sorted(files.profiles)) or "none"
+    known = ", ".join(sorted(files.profiles)[:_MOST_NAMED]) or "none"
+    if len(files.profiles) > _MOST_NAMED:
+        known += ", ..."
     return (
         f"{origin} is {name!r}, and there is no such profile in {places or 'any file'} (profiles: "
         f"{known}); name one that there is, or unset it"

@@ -93,15 +93,15 @@ class Store:
             service, so a root need not exist. For a part of a name there is ``list(prefix=)``.
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
             the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS's variables and
-            files (``s3://``, as for boto3) say. ``ais://`` needs one, here or in AIS_ENDPOINT: that of a proxy of the
-            cluster, or of a gateway before the proxies.
+            files (``s3://``, as for boto3) say. ``ais://`` needs one, here or in AIS_ENDPOINT: that
+            of a proxy of the cluster, or of a gateway before the proxies.
         credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
             `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
-            keys, or else botocore's chain, in the profile that AWS_PROFILE names; the default), `AwsKeys`, or credentials or a session of
-            botocore or boto3; for ``ais://`` a `BearerToken` (default: what AIS_AUTHN_TOKEN or
-            AIS_AUTHN_TOKEN_FILE has, or none); ``"anonymous"`` for all. An emulator, and an
-            endpoint outside googleapis.com, gets no token of Google's by default: it is not meant
-            for it.
+            keys, or else botocore's chain, in the profile that AWS_PROFILE names; the default),
+            `AwsKeys`, or credentials or a session of botocore or boto3; for ``ais://`` a
+            `BearerToken` (default: what AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE has, or none);
+            ``"anonymous"`` for all. An emulator, and an endpoint outside googleapis.com, gets no
+            token of Google's by default: it is not meant for it.
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.

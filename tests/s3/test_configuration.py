@@ -307,6 +307,47 @@ def test_an_opened_store_keeps_what_it_has_found(machine: Machine, there: FaultS
         elsewhere.read("a")
 
 
+def test_a_store_finds_keys_in_the_home_directory_of_its_process(
+    machine: Machine, there: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is another one on another machine: the profile is of the same name there."""
+    monkeypatch.delenv("AWS_CONFIG_FILE")
+    monkeypatch.delenv("AWS_SHARED_CREDENTIALS_FILE")
+    homes = [machine.folder / "one", machine.folder / "two"]
+    for home in homes:
+        (home / ".aws").mkdir(parents=True)
+        (home / ".aws" / "credentials").write_text(f"[own]\n{KEYS}")
+    (homes[0] / ".aws" / "config").write_text(
+        f"[profile own]\nregion = {REGION}\nendpoint_url = {there.url}\n"
+    )
+    machine.set("HOME", str(homes[0]))
+    machine.set("AWS_PROFILE", "own")
+    store = headrace.Store("s3://bucket", retry=ONCE)
+    assert store.read("a").bytes() == b"there"
+    (homes[0] / ".aws" / "credentials").unlink()
+    machine.set("HOME", str(homes[1]))
+    monkeypatch.delenv("AWS_PROFILE")
+    headrace.shutdown()
+    assert pickle.loads(pickle.dumps(store)).read("a").bytes() == b"there"
+    assert regions(there) == {REGION}
+
+
+@pytest.mark.parametrize("name", ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"])
+def test_a_file_can_be_named_by_any_kind_of_path(
+    name: str, machine: Machine, there: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (machine.folder / "here").write_text(f"[default]\n{OWN}endpoint_url = {there.url}\n")
+    machine.set("HOME", str(machine.folder))
+    machine.set("FOLDER", str(machine.folder))
+    monkeypatch.chdir(machine.folder)
+    for path in ("here", "~/here", "$FOLDER/here"):
+        machine.set(name, path)
+        store = headrace.Store("s3://bucket", retry=ONCE)
+        assert store.read("a").bytes() == b"there"
+    machine.set(name, "")
+    assert configuration().endpoint == ""
+
+
 def read(store: headrace.Store) -> bytes:
     return store.read("a").bytes()
 
