@@ -32,6 +32,11 @@ os.environ["HEADRACE_HEDGE"] = "0"
 # Children that import headrace say at their end which objects nobody has freed.
 os.environ["HEADRACE_REPORT_LEAKS"] = "1"
 
+# Whoever runs the tests may have an account of AWS's, which is not for them.
+for name in [each for each in os.environ if each.startswith("AWS_")]:
+    del os.environ[name]
+os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
+
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that: Ctrl-C
 # could not be tested there.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

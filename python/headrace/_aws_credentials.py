@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headrace import _engine
+from headrace._aws_configuration import AwsConfiguration
 from headrace._credentials_thread import CredentialsThread
 from headrace._errors import text_of
 
-__all__ = ["aws_credentials"]
+__all__ = ["aws_credentials", "find_in_chain"]
 
 # For keys that botocore renews without saying when: it is asked again so often.
 _ASKED_AGAIN_S = 300.0
 
 _ADVICE = (
-    "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run "
-    "`aws configure`, or pass credentials=headrace.AwsKeys(...); public buckets need none: pass "
-    'credentials="anonymous"'
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run `aws configure`, or pass "
+    'credentials=headrace.AwsKeys(...); public buckets need none: pass credentials="anonymous"'
 )
 
 
 class _AwsSource:
     """One identity of AWS's."""
 
-    def __init__(self, find: Callable[[], Any]) -> None:
+    def __init__(self, find: Callable[[], Any], aws: AwsConfiguration) -> None:
         self._find = find
+        self._aws = aws
         self._source: Any = None
         self._provided: tuple[str, str, str | None] | None = None
 
@@ -40,8 +42,9 @@ class _AwsSource:
             keys, expires_in_s = self._next_keys()
         except ImportError:
             engine_copy.fail(
-                f"{_ADVICE}. Profiles, roles and instance metadata need botocore: "
-                "pip install 'headrace[s3]'",
+                f"no AWS credentials were found without botocore, which "
+                f"{self._aws.keys_origin or 'profiles, roles and instance metadata'} needs: "
+                f"pip install 'headrace[s3]'; or {_ADVICE}",
                 retryable=False,
             )
         except LookupError as error:
@@ -74,11 +77,15 @@ class _AwsSource:
         if self._source is None:
             self._source = self._find()
         if self._source is None:
-            raise LookupError(_ADVICE)
+            raise self._nothing_found()
         frozen = self._source.get_frozen_credentials()
         if not frozen.access_key or not frozen.secret_key:
-            raise LookupError(_ADVICE)
+            raise self._nothing_found()
         return frozen.access_key, frozen.secret_key, frozen.token
+
+    def _nothing_found(self) -> LookupError:
+        named = f" in profile {self._aws.profile!r}" if self._aws.profile else ""
+        return LookupError(f"no AWS credentials were found{named}: {_ADVICE}")
 
 
 def _is_transient(error: Exception) -> bool:
@@ -98,17 +105,30 @@ def _is_transient(error: Exception) -> bool:
     )
 
 
-def _find_default() -> Any:
+def find_in_chain(aws: AwsConfiguration) -> Any:
+    """Return the credentials that botocore's chain finds in that profile of these files; or None.
+
+    Raises:
+        Exception: of botocore's; or there is no botocore.
+    """
     import botocore.session
 
-    return botocore.session.get_session().get_credentials()
+    session = botocore.session.get_session()
+    # Not the session's own variables: with these it would pass over the environment.
+    store = session.get_component("config_store")
+    for name in ("profile", "config_file", "credentials_file"):
+        store.set_config_variable(name, getattr(aws, name))
+    return session.get_credentials()
 
 
-def aws_credentials(thread: CredentialsThread, source: Any) -> _engine.Credentials:
+def aws_credentials(
+    thread: CredentialsThread, source: Any, aws: AwsConfiguration
+) -> _engine.Credentials:
     """Return what the engine needs for `source`, a session or credentials of botocore's or boto3's;
-    None: botocore's default chain.
+    None: botocore's default chain, in the profile of `aws`.
     """
     if source is None:
-        return thread.credentials_of(("aws", None), lambda: _AwsSource(_find_default))
+        key = ("aws", aws.profile, aws.config_file, aws.credentials_file)
+        return thread.credentials_of(key, lambda: _AwsSource(partial(find_in_chain, aws), aws))
     find = source.get_credentials if hasattr(source, "get_credentials") else lambda: source
-    return thread.credentials_of(("aws", id(source)), lambda: _AwsSource(find))
+    return thread.credentials_of(("aws", id(source)), lambda: _AwsSource(find, aws))

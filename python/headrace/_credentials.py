@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from headrace import _engine, _process
+from headrace._aws_configuration import AwsConfiguration
 from headrace._errors import InvalidArgumentError, text_of
 from headrace._options import AwsKeys, BearerToken, Environment, provider_of, require
 
@@ -68,7 +69,11 @@ def require_credentials(credentials: CredentialsOption) -> None:
 
 
 def engine_credentials(
-    scheme: str, credentials: CredentialsOption, endpoint: str, environment: Environment
+    scheme: str,
+    credentials: CredentialsOption,
+    endpoint: str,
+    environment: Environment,
+    aws: AwsConfiguration,
 ) -> _engine.Credentials | None:
     """Return what the engine needs for requests to `endpoint`; None: they stay unsigned.
 
@@ -77,6 +82,7 @@ def engine_credentials(
         credentials: what the store was given.
         endpoint: normalized; ``""`` is the service's own.
         environment: what the environment variables say.
+        aws: what a store of ``s3://`` has found.
 
     Raises:
         InvalidArgumentError: the credentials are for another provider.
@@ -84,7 +90,7 @@ def engine_credentials(
     if scheme == "gs":
         return _for_google(credentials, endpoint)
     if scheme == "s3":
-        return _for_s3(credentials, environment)
+        return _for_s3(credentials, environment, aws)
     if provider_of(scheme) == "ais":
         return _for_ais(credentials, environment)
     return None
@@ -109,7 +115,9 @@ def _for_google(credentials: CredentialsOption, endpoint: str) -> _engine.Creden
     return google_credentials(_process.credentials_thread(), source)
 
 
-def _for_s3(credentials: CredentialsOption, environment: Environment) -> _engine.Credentials | None:
+def _for_s3(
+    credentials: CredentialsOption, environment: Environment, aws: AwsConfiguration
+) -> _engine.Credentials | None:
     if credentials == "anonymous":
         return None
     if credentials is None or credentials == "aws":
@@ -132,7 +140,7 @@ def _for_s3(credentials: CredentialsOption, environment: Environment) -> _engine
     from headrace._aws_credentials import aws_credentials
 
     source: Any = None if credentials == "aws" else credentials
-    return aws_credentials(_process.credentials_thread(), source)
+    return aws_credentials(_process.credentials_thread(), source, aws)
 
 
 def _for_ais(

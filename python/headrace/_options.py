@@ -29,6 +29,8 @@ __all__ = [
     "ParallelOptions",
     "ProviderOptions",
     "RetryOptions",
+    "S3Addressing",
+    "S3Checksum",
     "S3Options",
     "TimeoutOptions",
     "read_environment",
@@ -321,6 +323,7 @@ class GcsOptions:
 
 
 S3Addressing = Literal["auto", "path", "virtual"]
+S3Checksum = Literal["auto", "crc32c", "crc64nvme", "composite", "md5", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,15 +339,19 @@ class S3Options:
     """
 
     region: str | None = None
-    """Where the bucket is. Default: what AWS_REGION or AWS_DEFAULT_REGION says; a bucket that is
-    elsewhere is followed to its region, once for all requests."""
-    addressing: S3Addressing = "auto"
+    """Where the bucket is. Default: what AWS_DEFAULT_REGION, AWS_REGION or the AWS profile says; a
+    bucket that is elsewhere is followed to its region, once for all requests."""
+    addressing: S3Addressing | None = None
     """``"path"``: ``https://endpoint/bucket/name``. ``"virtual"``: ``https://bucket.endpoint/name``.
-    ``"auto"``: the second at AWS, unless the bucket's name does not fit; the first elsewhere."""
-    dual_stack: bool = False
-    """Use the endpoints of AWS that have IPv6, too."""
-    fips: bool = False
-    """Use the endpoints of AWS with FIPS-validated cryptography."""
+    ``"auto"``: the second at AWS, unless the bucket's name does not fit; the first elsewhere.
+    Default: the ``addressing_style`` of the AWS profile, or ``"auto"``."""
+    dual_stack: bool | None = None
+    """Use the endpoints of AWS that have IPv6, too. Default: what AWS_USE_DUALSTACK_ENDPOINT or the
+    AWS profile says, or False; they count at AWS's own endpoints only."""
+    fips: bool | None = None
+    """Use the endpoints of AWS with FIPS-validated cryptography. Default: what
+    AWS_USE_FIPS_ENDPOINT or the AWS profile says, or False; they count at AWS's own endpoints
+    only."""
     requester_pays: bool = False
     """Pay for requests to buckets of others that ask for it."""
     expected_bucket_owner: str = ""
@@ -361,11 +368,12 @@ class S3Options:
     Cloudflare R2 does. A write of unknown size then has parts that are as large as the memory
     budget allows, instead of growing ones. Default: True at R2's own endpoints, and at a service
     that has refused an upload for it; that upload has to be written again."""
-    checksum: Literal["auto", "crc32c", "crc64nvme", "composite", "md5", "none"] = "auto"
+    checksum: S3Checksum | None = None
     """What proves the bytes of what is written. ``"auto"``: the strongest that the service takes,
     which its first answers show. ``"crc32c"`` and ``"crc64nvme"``: a sum of the whole object, kept
     with it. ``"composite"``: a CRC-32C of each part. ``"md5"``: ``Content-MD5`` of each request;
-    MD5 costs about 1.5 s of CPU time per GiB. ``"none"``: nothing but the size."""
+    MD5 costs about 1.5 s of CPU time per GiB. ``"none"``: nothing but the size. Default: ``"md5"``
+    if AWS_REQUEST_CHECKSUM_CALCULATION or the AWS profile says ``when_required``, or ``"auto"``."""
     conditional_writes: Literal["service", "look"] = "service"
     """Who checks ``if_generation`` of writes. ``"service"``: the service does; outside of AWS, four
     requests find out, once for each endpoint, whether it keeps to conditions, and a write with
@@ -378,9 +386,15 @@ class S3Options:
             f"S3Options.region is {self.region!r}; it must be a name like 'eu-west-1'",
         )
         require(
-            self.addressing in ("auto", "path", "virtual"),
+            self.addressing in (None, "auto", "path", "virtual"),
             f"S3Options.addressing is {self.addressing!r}; it must be 'auto', 'path' or 'virtual'",
         )
+        for name in ("dual_stack", "fips"):
+            value = getattr(self, name)
+            require(
+                value is None or isinstance(value, bool),
+                f"S3Options.{name} is {value!r}; it must be a bool or None",
+            )
         require(
             self.encryption in ("", "AES256", "aws:kms", "aws:kms:dsse"),
             f"S3Options.encryption is {self.encryption!r}; it must be 'AES256', 'aws:kms' or "
@@ -391,7 +405,7 @@ class S3Options:
             f"S3Options.equal_parts is {self.equal_parts!r}; it must be a bool or None",
         )
         require(
-            self.checksum in ("auto", "crc32c", "crc64nvme", "composite", "md5", "none"),
+            self.checksum in (None, "auto", "crc32c", "crc64nvme", "composite", "md5", "none"),
             f"S3Options.checksum is {self.checksum!r}; it must be 'auto', 'crc32c', 'crc64nvme', "
             "'composite', 'md5' or 'none'",
         )
@@ -591,11 +605,8 @@ class Environment:
     ais_client_cert_file: str = ""
     ais_client_key_file: str = ""
     ais_skip_verify: bool = False
-    aws_endpoint_url: str = ""
-    aws_region: str = ""
-    aws_access_key_id: str = ""
-    aws_secret_access_key: str = field(default="", repr=False)
-    aws_session_token: str = field(default="", repr=False)
+    aws: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The variables that boto3 reads, too; see `headrace._aws_configuration`."""
     http_proxy: str = ""
     https_proxy: str = ""
     no_proxy: str = ""
@@ -608,27 +619,53 @@ class Environment:
     def endpoint(self, scheme: str) -> str:
         """Return the endpoint, normalized, that stores of `scheme` have; ``""``: the service's own.
 
+        That of ``s3://`` depends on files, too: `headrace._aws_configuration` finds it.
+
         Raises:
             InvalidArgumentError: what the variable says is no endpoint.
         """
         provider = provider_of(scheme)
-        endpoints = {
-            "ais": self.ais_endpoint,
-            "gs": self.emulator_host,
-            "s3": self.aws_endpoint_url,
-        }
-        text = endpoints.get(provider, "")
-        return _engine.normalized_endpoint(text, default_tls=provider == "s3") if text else ""
+        text = {"ais": self.ais_endpoint, "gs": self.emulator_host}.get(provider, "")
+        return _engine.normalized_endpoint(text, default_tls=False) if text else ""
 
     def aws_keys(self) -> AwsKeys | None:
         """Return the keys, if there are any.
 
         Raises:
-            InvalidArgumentError: they cannot be keys.
+            InvalidArgumentError: they cannot be keys, or one of the two is missing.
         """
-        if not self.aws_access_key_id or not self.aws_secret_access_key:
+        access_key_id = self.aws.get("AWS_ACCESS_KEY_ID", "")
+        secret_access_key = self.aws.get("AWS_SECRET_ACCESS_KEY", "")
+        if not access_key_id:
             return None
-        return AwsKeys(self.aws_access_key_id, self.aws_secret_access_key, self.aws_session_token)
+        require(
+            bool(secret_access_key),
+            "AWS_ACCESS_KEY_ID is set, and AWS_SECRET_ACCESS_KEY is not: set both or neither",
+        )
+        token = self.aws.get("AWS_SECURITY_TOKEN") or self.aws.get("AWS_SESSION_TOKEN", "")
+        return AwsKeys(access_key_id, secret_access_key, token)
+
+
+_AWS_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_REQUEST_CHECKSUM_CALCULATION",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SECURITY_TOKEN",
+    "AWS_SESSION_TOKEN",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_USE_DUALSTACK_ENDPOINT",
+    "AWS_USE_FIPS_ENDPOINT",
+)
 
 
 def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
@@ -674,11 +711,7 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
         ais_client_cert_file=environ.get("AIS_CRT", "") if has_pair else "",
         ais_client_key_file=environ.get("AIS_CRT_KEY", "") if has_pair else "",
         ais_skip_verify=is_true("AIS_SKIP_VERIFY_CRT" if is_new_name else "AIS_SKIP_VERIFY"),
-        aws_endpoint_url=environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL", ""),
-        aws_region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", ""),
-        aws_access_key_id=environ.get("AWS_ACCESS_KEY_ID", ""),
-        aws_secret_access_key=environ.get("AWS_SECRET_ACCESS_KEY", ""),
-        aws_session_token=environ.get("AWS_SESSION_TOKEN", ""),
+        aws={name: environ[name] for name in _AWS_VARIABLES if name in environ},
         http_proxy=proxy("http_proxy"),
         https_proxy=proxy("https_proxy"),
         no_proxy=proxy("no_proxy"),

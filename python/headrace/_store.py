@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, overload
 
 from headrace import _engine, _process
+from headrace._aws_configuration import AwsConfiguration
 from headrace._credentials import CredentialsOption, arrived, travelling
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
@@ -83,23 +84,24 @@ class Store:
     are the same root; ``gs://bucket/run2`` lies outside of it.
 
     A store is cheap: connections and threads belong to the process and start when first needed. It
-    may be used from all threads, after a fork, and it pickles as its configuration. Every call
-    raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
+    may be used from all threads, after a fork, and it pickles as its configuration. What the
+    environment and AWS's files say is read when a store is first used; from then on it stays. Every
+    call raises a `HeadraceError` with ``url``, ``http_status`` and ``attempts`` when it fails.
 
     Args:
         url: the root: a bucket, a folder in a bucket, or a directory. Nothing is asked of the
             service, so a root need not exist. For a part of a name there is ``list(prefix=)``.
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
-            the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS_ENDPOINT_URL
-            (``s3://``) says. ``ais://`` needs one, here or in AIS_ENDPOINT: that of a proxy of the
-            cluster, or of a gateway before the proxies.
+            the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS's variables and
+            files (``s3://``, as for boto3) say. ``ais://`` needs one, here or in AIS_ENDPOINT: that
+            of a proxy of the cluster, or of a gateway before the proxies.
         credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
             `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
-            keys, or else botocore's chain; the default), `AwsKeys`, or credentials or a session of
-            botocore or boto3; for ``ais://`` a `BearerToken` (default: what AIS_AUTHN_TOKEN or
-            AIS_AUTHN_TOKEN_FILE has, or none); ``"anonymous"`` for all. An emulator, and an
-            endpoint outside googleapis.com, gets no token of Google's by default: it is not meant
-            for it.
+            keys, or else botocore's chain, in the profile that AWS_PROFILE names; the default),
+            `AwsKeys`, or credentials or a session of botocore or boto3; for ``ais://`` a
+            `BearerToken` (default: what AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE has, or none);
+            ``"anonymous"`` for all. An emulator, and an endpoint outside googleapis.com, gets no
+            token of Google's by default: it is not meant for it.
         user_agent_suffix: appended to ``headrace/<version>`` in requests.
         retry: how often failed requests are sent again.
         timeout: how long to wait for what.
@@ -156,6 +158,8 @@ class Store:
         self._scheme, self._bucket, self._path, self._url = _engine.split_root(os.fspath(url))
         require_provider(self._scheme, provider)
         self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
+        # Found out at the first opening, and kept, whatever becomes of the environment.
+        self._aws: AwsConfiguration | None = None
 
     # ---- what it is
 
@@ -180,7 +184,7 @@ class Store:
         return f"headrace.Store({self._url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._url, travelling(self._url, vars(self._settings)))
+        return _rebuild, (self._url, travelling(self._url, vars(self._settings)), self._aws)
 
     # ---- listing
 
@@ -1024,7 +1028,10 @@ class Store:
 
     def _derived(self, url: str | None = None, **changes: Any) -> Store:
         """Return a store with the same settings, but for those in `changes`, and maybe at `url`."""
-        return Store(self._url if url is None else url, **{**vars(self._settings), **changes})
+        store = Store(self._url if url is None else url, **{**vars(self._settings), **changes})
+        if not changes.keys() & {"endpoint", "credentials", "provider"}:
+            store._aws = self._aws
+        return store
 
     def _open(self) -> tuple[_engine.Engine, _engine.StoreHandle]:
         """Return the engine of this process, and this store in it; both start with first use."""
@@ -1032,22 +1039,35 @@ class Store:
         opened = self._opened
         if opened is not None and opened[0] is engine:
             return opened
+        aws = self._found_aws()
         with _process.lock():
             if self._opened is None or self._opened[0] is not engine:
-                options = self._settings.engine_options(self._scheme)
+                options = self._settings.engine_options(self._scheme, aws)
                 handle = _engine.StoreHandle(engine, self._url, options)
                 if self._settings.gcs.join_small_objects is not None:
                     _process.stop_with_process()
                 self._opened = (engine, handle)
             return self._opened
 
+    def _found_aws(self) -> AwsConfiguration | None:
+        """Return where requests go, and as whom, if that is for AWS's variables and files to say.
+
+        Raises:
+            InvalidArgumentError: they say what cannot work.
+        """
+        if self._aws is None and self._scheme == "s3":
+            self._aws = self._settings.aws_configuration()
+        return self._aws
+
     def _handle(self) -> _engine.StoreHandle:
         """Return this store in the engine of this process."""
         return self._open()[1]
 
 
-def _rebuild(url: str, settings: dict[str, Any]) -> Store:
-    return Store(url, **arrived(settings))
+def _rebuild(url: str, settings: dict[str, Any], aws: AwsConfiguration | None) -> Store:
+    store = Store(url, **arrived(settings))
+    store._aws = aws
+    return store
 
 
 def _name_and_generation(source: NameOrInfo) -> tuple[str, str]:

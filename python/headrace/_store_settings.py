@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import _engine
+from headrace._aws_configuration import AwsConfiguration, aws_configuration
 from headrace._ca_files import ca_file
 from headrace._credentials import CredentialsOption, engine_credentials, require_credentials
 from headrace._options import (
@@ -89,14 +90,34 @@ class StoreSettings:
         """The options of ``ais://``, with which other stores do nothing."""
         return self.provider if isinstance(self.provider, AisOptions) else AisOptions()
 
-    def engine_options(self, scheme: str) -> dict[str, Any]:
-        """Return them as the engine takes them, for a store of `scheme` in this process."""
+    def aws_configuration(self) -> AwsConfiguration:
+        """Return where requests to ``s3://`` go, and as whom.
+
+        Raises:
+            InvalidArgumentError: the environment, or a file of AWS's, says what cannot work.
+        """
+        return aws_configuration(
+            read_environment().aws,
+            endpoint=self.endpoint,
+            options=self.s3,
+            credentials=self.credentials,
+        )
+
+    def engine_options(self, scheme: str, aws: AwsConfiguration | None = None) -> dict[str, Any]:
+        """Return them as the engine takes them, for a store of `scheme` in this process.
+
+        Args:
+            scheme: of the store.
+            aws: what a store of ``s3://`` has found; default: what is found now.
+        """
         environment = read_environment()
-        endpoint = self.endpoint or environment.endpoint(scheme)
+        if aws is None:
+            aws = self.aws_configuration() if scheme == "s3" else AwsConfiguration()
+        endpoint = aws.endpoint or self.endpoint or environment.endpoint(scheme)
         join = self.gcs.join_small_objects
         options: dict[str, Any] = {
             "endpoint": endpoint,
-            "credentials": engine_credentials(scheme, self.credentials, endpoint, environment),
+            "credentials": engine_credentials(scheme, self.credentials, endpoint, environment, aws),
             "user_agent_suffix": self.user_agent_suffix,
             "on_change": self.on_change,
             "content_encoding": self.content_encoding,
@@ -108,7 +129,11 @@ class StoreSettings:
             "user_project": self.gcs.user_project or "",
             "temporary_prefix": self.gcs.temporary_prefix,
             **{f"s3_{name}": value for name, value in vars(self.s3).items()},
-            "s3_region": self.s3.region or environment.aws_region,
+            "s3_region": aws.region,
+            "s3_addressing": aws.addressing,
+            "s3_dual_stack": aws.dual_stack,
+            "s3_fips": aws.fips,
+            "s3_checksum": aws.checksum,
             "s3_customer_key": self.s3.customer_key or b"",
             "ais_direct": self.ais.direct,
             "ais_etl_name": self.ais.etl_name,
@@ -118,7 +143,7 @@ class StoreSettings:
             "http_proxy": environment.http_proxy,
             "https_proxy": environment.https_proxy,
             "no_proxy": environment.no_proxy,
-            "ca_file": ca_file(self._ca_file(scheme, environment)),
+            "ca_file": ca_file(aws.ca_file or self._ca_file(scheme, environment)),
             **self._client_certificate(scheme, environment),
         }
         if join is not None:

@@ -288,3 +288,27 @@ def test_two_packages_that_register_a_scheme_are_named(run: Run, tmp_path: Path)
     assert (done.code, found["verdict"]) == (0, "warning")
     assert "gs:// is registered by several packages: one-fs, other-fs" in found["detail"]
     assert "register(override=True)" in found["advice"]
+
+
+def test_it_says_where_the_configuration_of_s3_is_from(
+    s3_server: FaultServer, run: Run, tmp_path: Path
+) -> None:
+    s3_server.put("bucket", "a", b"x")
+    config = tmp_path / "config"
+    config.write_text(f"[profile own]\nregion = eu-west-1\nendpoint_url = {s3_server.url}\n")
+    variables = {"AWS_CONFIG_FILE": str(config), "AWS_PROFILE": "own"}
+    done = run("doctor", "s3://bucket", "--anonymous", "--json", **variables)
+    told = by_subject(done.json)["configuration"]["detail"]
+    assert "profile own (AWS_PROFILE)" in told
+    assert f"endpoint {s3_server.url} (endpoint_url of [profile own] in {config})" in told
+    assert f"region eu-west-1 (region of [profile own] in {config})" in told
+    argument = ["--endpoint", s3_server.url, "--region", "eu-west-2"]
+    done = run("doctor", "s3://bucket", "--anonymous", "--json", *argument)
+    told = by_subject(done.json)["configuration"]["detail"]
+    assert f"profile default, endpoint {s3_server.url} (endpoint=), region eu-west-2" in told
+    done = run("doctor", "s3://bucket", "--json", **{**variables, "AWS_PROFILE": "gone"})
+    assert done.code == 1
+    found = by_subject(done.json)
+    assert found["configuration"]["verdict"] == "problem"
+    assert "AWS_PROFILE is 'gone'" in found["configuration"]["detail"]
+    assert "credentials" not in found

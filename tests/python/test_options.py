@@ -119,7 +119,8 @@ def test_a_token_is_not_printed() -> None:
 def test_the_environment_says_nothing_by_default() -> None:
     environment = read_environment({})
     assert environment.engine == EngineOptions()
-    assert environment.endpoint("gs") == environment.endpoint("s3") == environment.aws_region == ""
+    assert environment.endpoint("gs") == environment.endpoint("ais") == ""
+    assert environment.aws == {}
     assert environment.aws_keys() is None
     assert environment.http_proxy == environment.ca_file == ""
 
@@ -178,13 +179,10 @@ def test_the_environment_of_aws_is_read() -> None:
             "AWS_SECRET_ACCESS_KEY": "hidden",
             "AWS_SESSION_TOKEN": "hidden-too",
             "AWS_DEFAULT_REGION": "eu-west-1",
-            "AWS_ENDPOINT_URL": "https://any.example",
-            "AWS_ENDPOINT_URL_S3": "localhost:9000",
         }
     )
     assert environment.aws_keys() == headrace.AwsKeys("key", "hidden", "hidden-too")
-    assert environment.aws_region == "eu-west-1"
-    assert environment.endpoint("s3") == "https://localhost:9000"
+    assert environment.aws["AWS_DEFAULT_REGION"] == "eu-west-1"
     assert "hidden" not in repr(environment)
 
 

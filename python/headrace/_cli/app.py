@@ -740,9 +740,11 @@ def demo(
     # The demo starts processes of its own, which must find these, too.
     if connection.endpoint:
         is_s3 = scheme_of(url or "") == "s3"
-        os.environ["AWS_ENDPOINT_URL" if is_s3 else "STORAGE_EMULATOR_HOST"] = connection.endpoint
+        variable = "AWS_ENDPOINT_URL_S3" if is_s3 else "STORAGE_EMULATOR_HOST"
+        os.environ[variable] = connection.endpoint
+        os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = "false"
     if connection.region:
-        os.environ["AWS_REGION"] = connection.region
+        os.environ["AWS_DEFAULT_REGION"] = connection.region
     # On this thread: what it does with signals is its own.
     raise SystemExit(
         import_module("headrace.demo").main(

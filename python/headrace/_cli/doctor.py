@@ -24,6 +24,7 @@ from typing import Any, Literal
 import headrace
 from headrace import (
     HeadraceError,
+    InvalidArgumentError,
     NotFoundError,
     ObjectInfo,
     PermissionDeniedError,
@@ -106,15 +107,14 @@ def _findings(url: str | None, connection: Connection, *, writes: bool) -> Itera
     location = Location.parse(url, connection)
     if not location.is_file:
         scheme = scheme_of(location.store.url)
-        has_problem = False
-        for finding in (
-            _credentials(location.store, scheme, environment),
-            *_clock(location.store, scheme, environment),
-        ):
-            yield finding
-            has_problem |= finding.verdict == "problem" and finding.subject != "clock"
-        if has_problem:  # whatever is asked now fails for the same reason
-            return
+        for looks in ((_configuration,), (_credentials, _clock)):
+            has_problem = False
+            for look in looks:
+                for finding in look(location.store, scheme, environment):
+                    yield finding
+                    has_problem |= finding.verdict == "problem" and finding.subject != "clock"
+            if has_problem:  # whatever is asked now fails for the same reason
+                return
     yield from _bucket(location, writes=writes)
 
 
@@ -277,7 +277,29 @@ def _without_password(text: str) -> str:
 # ---- the service
 
 
-def _credentials(store: Store, scheme: str, environment: Environment) -> Finding:
+def _configuration(store: Store, scheme: str, _: Environment) -> Iterator[Finding]:
+    """Tell where requests to ``s3://`` go, and what has said so."""
+    if scheme != "s3":
+        return
+    subject = "configuration"
+    try:
+        aws = store._settings.aws_configuration()
+    except InvalidArgumentError as error:
+        yield Finding(verdict="problem", subject=subject, detail=str(error))
+        return
+    found = {
+        "profile": aws.profile or "default",
+        "endpoint": aws.endpoint or "AWS's own",
+        "region": aws.region or "found out by the first request",
+    }
+    told = (
+        f"{what} {value}" + (f" ({aws.origins[what]})" if what in aws.origins else "")
+        for what, value in found.items()
+    )
+    yield Finding(verdict="ok", subject=subject, detail=", ".join(told))
+
+
+def _credentials(store: Store, scheme: str, environment: Environment) -> Iterator[Finding]:
     try:
         detail = _credentials_found(store, scheme, environment)
     except Exception as error:  # of google-auth or botocore, of any kind
@@ -285,14 +307,15 @@ def _credentials(store: Store, scheme: str, environment: Environment) -> Finding
             "gs": "gcloud auth application-default login",
             "s3": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         }
-        return Finding(
+        yield Finding(
             verdict="problem",
             subject="credentials",
             detail=" ".join(str(error).split()) or type(error).__name__,
             advice=logs_in.get(scheme, "AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE")
             + "; --anonymous for public buckets",
         )
-    return Finding(verdict="ok", subject="credentials", detail=detail)
+        return
+    yield Finding(verdict="ok", subject="credentials", detail=detail)
 
 
 def _credentials_found(store: Store, scheme: str, environment: Environment) -> str:
@@ -301,8 +324,7 @@ def _credentials_found(store: Store, scheme: str, environment: Environment) -> s
     Raises:
         Exception: there are none.
     """
-    settings = store._settings
-    options = settings.engine_options(scheme)
+    options = store._settings.engine_options(scheme)
     if options["credentials"] is None:
         return "none: requests are anonymous"
     if scheme == "gs":
@@ -314,9 +336,9 @@ def _credentials_found(store: Store, scheme: str, environment: Environment) -> s
     if scheme == "s3":
         if environment.aws_keys() is not None:
             return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment"
-        from headrace._aws_credentials import _find_default as find_aws
+        from headrace._aws_credentials import find_in_chain
 
-        keys = find_aws()
+        keys = find_in_chain(store._settings.aws_configuration())
         if keys is None:
             raise LookupError("botocore has found none")
         return f"botocore's, from {keys.method}"
@@ -326,10 +348,11 @@ def _credentials_found(store: Store, scheme: str, environment: Environment) -> s
 def _clock(store: Store, scheme: str, environment: Environment) -> Iterator[Finding]:
     """Compare the clock with the service's, and so see whether it can be reached at all."""
     provider = provider_of(scheme)
-    endpoint = store._settings.endpoint or environment.endpoint(scheme) or _SERVICES.get(provider)
+    options = store._settings.engine_options(scheme)
+    endpoint = options["endpoint"] or _SERVICES.get(provider)
     if not endpoint or (provider == "ais" and _skips_verification(store, environment)):
         return
-    context = ssl.create_default_context(cafile=ca_file(environment.ca_file) or None)
+    context = ssl.create_default_context(cafile=options["ca_file"] or None)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
     begin_s = time.time()
     try:

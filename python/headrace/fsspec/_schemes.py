@@ -34,7 +34,7 @@ class GcsFileSystem(StoreFileSystem):
 
 
 class S3FileSystem(StoreFileSystem):
-    """S3, or what `endpoint=` or AWS_ENDPOINT_URL says: ``headrace+s3://bucket/name``.
+    """S3, or what `endpoint=` or AWS's configuration names: ``headrace+s3://bucket/name``.
 
     Takes what `StoreFileSystem` takes.
 

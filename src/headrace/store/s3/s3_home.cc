@@ -21,6 +21,19 @@ bool is_label(std::string_view text) {
   });
 }
 
+// The domain of AWS's hosts in a region; each part of AWS that is apart from the others has its
+// own.
+std::string_view amazon_domain(std::string_view region) {
+  constexpr std::pair<std::string_view, std::string_view> kDomains[] = {
+      {"cn-", "amazonaws.com.cn"},   {"eusc-", "amazonaws.eu"},      {"us-iso-", "c2s.ic.gov"},
+      {"us-isob-", "sc2s.sgov.gov"}, {"us-isof-", "csp.hci.ic.gov"}, {"eu-isoe-", "cloud.adc-e.uk"},
+  };
+  for (const auto& [prefix, domain] : kDomains) {
+    if (region.starts_with(prefix)) return domain;
+  }
+  return "amazonaws.com";
+}
+
 }  // namespace
 
 S3Home::S3Home(std::string bucket, S3Options options, std::string region)
@@ -77,11 +90,11 @@ Result<std::shared_ptr<S3Home>> S3Home::create(std::string_view bucket, const st
 }
 
 Endpoint S3Home::amazon_endpoint(std::string_view region) const {
-  return {.tls = true,
-          .host = cat(in_path_ ? "" : cat(bucket_, "."), options_.fips ? "s3-fips" : "s3",
-                      options_.dual_stack ? ".dualstack." : ".", region,
-                      region.starts_with("cn-") ? ".amazonaws.com.cn" : ".amazonaws.com"),
-          .port = 443};
+  return {
+      .tls = true,
+      .host = cat(in_path_ ? "" : cat(bucket_, "."), options_.fips ? "s3-fips" : "s3",
+                  options_.dual_stack ? ".dualstack." : ".", region, ".", amazon_domain(region)),
+      .port = 443};
 }
 
 std::shared_ptr<const Endpoint> S3Home::moved_to() const {

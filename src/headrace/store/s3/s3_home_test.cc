@@ -24,6 +24,9 @@ TEST(S3Home, AmazonsEndpointsFollowRegionAndOptions) {
   EXPECT_EQ(host("bucket", {}), "bucket.s3.us-east-1.amazonaws.com");
   EXPECT_EQ(host("bucket", {.region = "eu-west-1"}), "bucket.s3.eu-west-1.amazonaws.com");
   EXPECT_EQ(host("bucket", {.region = "cn-north-1"}), "bucket.s3.cn-north-1.amazonaws.com.cn");
+  EXPECT_EQ(host("bucket", {.region = "eusc-de-east-1"}), "bucket.s3.eusc-de-east-1.amazonaws.eu");
+  EXPECT_EQ(host("bucket", {.region = "us-iso-east-1"}), "bucket.s3.us-iso-east-1.c2s.ic.gov");
+  EXPECT_EQ(host("bucket", {.region = "us-isob-east-1"}), "bucket.s3.us-isob-east-1.sc2s.sgov.gov");
   EXPECT_EQ(host("bucket", {.region = "eu-west-1", .dual_stack = true}),
             "bucket.s3.dualstack.eu-west-1.amazonaws.com");
   EXPECT_EQ(host("bucket", {.region = "us-east-1", .dual_stack = true, .fips = true}),
