@@ -431,8 +431,8 @@ Result<Attempt::Verdict> ReadAttempt::refused(Error error) {
     return std::unexpected(std::move(error).with_message(
         listed ? cat("has changed since it was listed (generation ",
                      piece_.batch->generation(slot_), " is no longer the live one)")
-               : cat("has changed while it was read (generation ",
-                     slot_.found_generation.view(), " is no longer the live one)")));
+               : cat("has changed while it was read (generation ", slot_.found_generation.view(),
+                     " is no longer the live one)")));
   }
   return std::unexpected(std::move(error));
 }

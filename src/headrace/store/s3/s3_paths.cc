@@ -93,7 +93,9 @@ void S3Paths::add_precondition(HttpRequest& request, const Precondition& precond
       case S3Change::kEndOfUpload:
         request.optional |= creates ? H::kCreateByEnd : H::kReplaceByEnd;
         break;
-      case S3Change::kCopy: request.optional |= creates ? H::kCreateByCopy : H::kReplaceByCopy; break;
+      case S3Change::kCopy:
+        request.optional |= creates ? H::kCreateByCopy : H::kReplaceByCopy;
+        break;
     }
   }
 }

@@ -314,9 +314,12 @@ std::span<const OptionalHeaders> S3Protocol::optional_headers() const {
       OptionalHeaders{"x-amz-checksum-mode",
                       "what is read is compared only by size, and by ETag "
                       "where verify= says so"},
-      kOurCreate, kOurReplace,  // S3Change::kWrite
-      kOurCreate, kOurReplace,  // kEndOfUpload
-      kOurCreate, kOurReplace,  // kCopy
+      kOurCreate,
+      kOurReplace,  // S3Change::kWrite
+      kOurCreate,
+      kOurReplace,  // kEndOfUpload
+      kOurCreate,
+      kOurReplace,  // kCopy
   };
   static_assert(S3Headers::kReplaceByCopy == header_group(kGroups.size() - 1));
   return kGroups;

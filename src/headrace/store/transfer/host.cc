@@ -20,7 +20,6 @@ constexpr uint32_t kReportEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
 constexpr size_t kLookedAtBeside = 8;  // idle connections
 constexpr std::chrono::seconds kHedgesHeld{30};
-constexpr std::chrono::minutes kWaitsHeld{10};
 
 std::unique_ptr<Transport> open_sockets(IoThread& thread,
                                         const std::shared_ptr<const Route>& route) {
@@ -45,10 +44,6 @@ Host::~Host() = default;
 void Host::hold_hedges(steady_clock::time_point now) {
   hedges_held_until_.store((now + kHedgesHeld).time_since_epoch().count(),
                            std::memory_order_relaxed);
-}
-
-void Host::hold_waits(steady_clock::time_point now) {
-  waits_held_until_.store((now + kWaitsHeld).time_since_epoch().count(), std::memory_order_relaxed);
 }
 
 HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool)

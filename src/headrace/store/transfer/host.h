@@ -79,15 +79,10 @@ struct Host {
   bool holds_hedges(std::chrono::steady_clock::time_point now) const {
     return now.time_since_epoch().count() < hedges_held_until_.load(std::memory_order_relaxed);
   }
-  // It has not asked for a body that was to wait for that: for a while, bodies are sent at once.
-  void hold_waits(std::chrono::steady_clock::time_point now);
-  bool holds_waits(std::chrono::steady_clock::time_point now) const {
-    return now.time_since_epoch().count() < waits_held_until_.load(std::memory_order_relaxed);
-  }
+  Learned asks_for_bodies;  // that wait for it (Expect: 100-continue); if not, they do not wait
   std::vector<std::unique_ptr<HostLane>> lanes;  // one per I/O thread, in their order
 
  private:
-  std::atomic<std::chrono::steady_clock::rep> waits_held_until_ = 0;
   std::atomic<std::chrono::steady_clock::rep> hedges_held_until_ = 0;
 };
 

@@ -462,6 +462,8 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   } else if (is_trial && rare().without != (named | guessed)) {
     next = named | guessed;  // no single one: all of them
   }
+  // A service that sends requests elsewhere, and back, could have it go on for ever.
+  if (next != 0 && ++rare().header_trials > 2 * kMostHeaderGroups) next = 0;
   if (next == 0) {
     rare().named = rare().guessed = 0;
     if (is_trial) {
@@ -487,7 +489,9 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
 // Whether the server knows of bodies that wait until it asks for them.
 void Operation::judge_wait(const Attempt& attempt, RetryState::Outcome& outcome) {
   const bool is_refused = attempt.status() == 417;  // "Expectation Failed"
-  if (connection_->sent_unasked() || is_refused) via_->host().hold_waits(thread().now());
+  if (connection_->sent_unasked() || is_refused) {
+    via_->host().asks_for_bodies.note(Learned::Treatment::kRefused, thread().now());
+  }
   if (!is_refused) return;
   // The same again, without.
   outcome.error.reset();
@@ -698,7 +702,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     retries_.begin_attempt();
     reached_server_ = false;
     const bool changes = request.method != "GET" && request.method != "HEAD";
-    request.waits_for_continue = request.waits_for_continue && !via_->host().holds_waits(now);
+    if (via_->host().asks_for_bodies.at(now) == Learned::Treatment::kRefused) {
+      request.waits_for_continue = false;
+    }
     connection_ = is_new ? via_->new_connection() : via_->take_connection(/*must_look=*/changes);
     connection_->begin_use(now);
     Result<void> exchanged;

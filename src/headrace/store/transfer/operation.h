@@ -129,6 +129,7 @@ class Operation final : public Activity {
     HeaderGroups named = 0;    // those that refusals name
     HeaderGroups guessed = 0;  // the others that it was tried without, one at a time
     std::optional<Error> with_headers = {};
+    uint8_t header_trials = 0;                         // so far
     bool had_credentials = false;                      // new ones were tried first
     std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
     std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late

@@ -19,7 +19,9 @@ constexpr const char* kNoGeneration = "00000000000000000000000000000000";
 bool ConditionProbe::build(HttpRequest& request) const {
   switch (step_) {
     case Step::kWrite: proof_.build_write(request, name_, {}, with_sum_); return true;
-    case Step::kCreate: proof_.build_write(request, name_, {.generation = ""}, with_sum_); return true;
+    case Step::kCreate:
+      proof_.build_write(request, name_, {.generation = ""}, with_sum_);
+      return true;
     case Step::kReplace:
       proof_.build_write(request, name_, {.generation = kNoGeneration}, with_sum_);
       return true;

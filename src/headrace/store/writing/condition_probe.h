@@ -15,8 +15,8 @@ namespace headrace {
 // it must refuse, to an object of our own: to create what is there, and to replace a generation
 // that is not. Four requests: write without a condition (whatever refuses that is not about
 // conditions), create, replace, remove; more where it refuses the sum that goes along, or refuses
-// by 400, which may be about anything and is asked twice. Pure: builds requests and is told how they ended.
-// Thread: confined. Borrows its arguments.
+// by 400, which may be about anything and is asked twice. Pure: builds requests and is told how
+// they ended. Thread: confined. Borrows its arguments.
 class ConditionProbe {
  public:
   // `name` is one that nobody else uses.

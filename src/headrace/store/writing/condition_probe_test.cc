@@ -18,8 +18,8 @@ using std::chrono::steady_clock;
 // and "DELETE".
 class SpokenProof final : public ConditionProof {
  public:
-  void build_write(HttpRequest& request, std::string_view name,
-                   const Precondition& precondition, bool /*with_sum*/) const override {
+  void build_write(HttpRequest& request, std::string_view name, const Precondition& precondition,
+                   bool /*with_sum*/) const override {
     request.method = "PUT";
     request.target = name;
     request.header_lines = !precondition.generation           ? ""

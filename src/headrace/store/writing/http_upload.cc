@@ -20,9 +20,7 @@ std::string HttpUpload::new_temporary_prefix(const HttpStore& store) {
   return store.temporaries().new_upload();
 }
 
-Error HttpUpload::with_url(Error error) const {
-  return std::move(error).with_url(url_);
-}
+Error HttpUpload::with_url(Error error) const { return std::move(error).with_url(url_); }
 
 Error HttpUpload::in_part(uint32_t part_number, Error error) const {
   const std::string where = error.url().empty() ? "" : cat(" (", error.url(), ")");

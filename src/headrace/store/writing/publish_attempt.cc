@@ -212,9 +212,10 @@ Result<Attempt::Verdict> PublishAttempt::repeat_on(const std::string& generation
 }
 
 Error PublishAttempt::outcome_unknown() const {
-  return Error(Code::kUnavailable,
-               "the answer was lost, and the server tells no checksum of what is there now: whether "
-               "it is what this request has made is unknown; read it to find out");
+  return Error(
+      Code::kUnavailable,
+      "the answer was lost, and the server tells no checksum of what is there now: whether "
+      "it is what this request has made is unknown; read it to find out");
 }
 
 Attempt::Verdict PublishAttempt::end_with(Error error) {
@@ -240,8 +241,7 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
   }
   if (step_ == Step::kDescribe) {
     return std::unexpected(std::move(error).with_message(
-        cat("it is there, but its content type and encoding could not be set: ",
-            error.message())));
+        cat("it is there, but its content type and encoding could not be set: ", error.message())));
   }
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     if (made_ && ++times_made_ == kMostTimesMade) {
