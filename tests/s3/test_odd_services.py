@@ -308,10 +308,12 @@ class Echo(Service):
 def test_a_sum_that_is_only_repeated_at_the_start_is_not_believed(
     serve: Callable[[Service], Store],
 ) -> None:
-    service = Echo()
-    service.arrived = lambda data: b"?" + data[1:]  # type: ignore[method-assign]
-    with pytest.raises(headrace.HeadraceError):
-        write_parts(serve(service))
+    class Spoiling(Echo):
+        def arrived(self, data: bytes) -> bytes:
+            return b"?" + data[1:] if self.parts else data
+
+    with pytest.raises(headrace.CorruptDataError):
+        write_parts(serve(Spoiling()))
 
 
 def test_sums_of_parts_may_be_refused_after_they_were_repeated_at_the_start(

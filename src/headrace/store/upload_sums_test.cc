@@ -43,10 +43,19 @@ TEST(UploadSums, WhatIsKnownIsNotTriedAgain) {
 
 TEST(UploadSums, TheStartTellsWhetherTheSumIsThatOfTheWholeOrOfTheParts) {
   const UploadSums whole = after_start({}, AnnouncedSum::kWhole);
-  EXPECT_EQ(whole, (UploadSums{.level = SumLevel::kCrc32c, .known = true, .sends_whole = true}));
+  EXPECT_EQ(whole, (UploadSums{.level = SumLevel::kCrc32c, .sends_whole = true}));
   const UploadSums parts = after_start({}, AnnouncedSum::kOfParts);
-  EXPECT_EQ(parts, (UploadSums{.level = SumLevel::kComposite, .known = true}));
+  EXPECT_EQ(parts, UploadSums{.level = SumLevel::kComposite});
   EXPECT_EQ(after_start({}, AnnouncedSum::kNone), UploadSums()) << "the first part will tell";
+}
+
+TEST(UploadSums, WhatTheStartTellsIsBelievedOnceAPartShowsIt) {
+  const UploadSums whole = after_start({}, AnnouncedSum::kWhole);
+  EXPECT_EQ(after_bytes(whole, true, false), (UploadSums{.known = true, .sends_whole = true}));
+  EXPECT_EQ(after_bytes(whole, false, true).level, SumLevel::kMd5) << "it was only repeated";
+  EXPECT_FALSE(after_bytes(whole, false, false).known);
+  const UploadSums ignored{.level = SumLevel::kMd5, .known = true, .ignored = SumLevel::kCrc32c};
+  EXPECT_EQ(after_start(ignored, AnnouncedSum::kWhole), ignored);
 }
 
 TEST(UploadSums, BytesWhoseSumIsToldMakeItKnownButNotThatOfTheWhole) {

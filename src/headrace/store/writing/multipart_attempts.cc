@@ -274,7 +274,9 @@ bool CompleteMultipartAttempt::is_good(Match match) const {
 
 // What is there is another writer's, if it is not what the answer named.
 std::optional<ObjectInfo> CompleteMultipartAttempt::made_object(const ObjectInfo& found) const {
-  if (made_generation_.empty() || found.generation == made_generation_ || contradicted_) return {};
+  // Where each sum is told, the answer's ETag need not be the generation.
+  const bool is_told = !made_generation_.empty() && !sums_.always_told && !contradicted_;
+  if (!is_told || found.generation == made_generation_) return {};
   return ObjectInfo{.name = name_, .size_bytes = size_bytes_, .generation = made_generation_};
 }
 

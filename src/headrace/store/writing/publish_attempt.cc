@@ -212,10 +212,9 @@ Result<Attempt::Verdict> PublishAttempt::repeat_on(const std::string& generation
 }
 
 Error PublishAttempt::outcome_unknown() const {
-  return Error(
-      Code::kUnavailable,
-      "the answer was lost, and the server tells no checksum of what is there now: whether "
-      "it is what this request has made is unknown; read it to find out");
+  return Error(Code::kUnavailable,
+               "the answer was lost, and the server tells no CRC32C of what is there now: whether "
+               "it is what this request has made is unknown; read it to find out");
 }
 
 Attempt::Verdict PublishAttempt::end_with(Error error) {
