@@ -169,30 +169,3 @@ def test_a_tensor_larger_than_its_storage_is_corrupt(store: headrace.Store) -> N
     object.__setattr__(tensor, "shape", (5,))
     with pytest.raises(CorruptDataError, match="'a' does not fit into its storage"):
         reader.tensor("a")
-
-
-@WRITERS
-def test_a_tensor_is_found_by_every_way_to_it(write: Any, store: headrace.Store) -> None:
-    weight = torch.nn.Parameter(torch.arange(4.0))
-    shared = {"w": weight}
-    state: dict[str, Any] = {"embed": weight, "head": weight, "a": shared, "b": [shared]}
-    state["itself"] = state
-    reader = open_file(store, write(state))
-    assert reader.keys() == ["embed", "head", "a.w", "b.0.w"]
-    for name in ("embed", "head", "a.w", "b.0.w"):
-        assert_same(reader.tensor(name), weight)
-
-
-def test_a_pickle_with_endless_ways_to_a_tensor_is_refused(store: headrace.Store) -> None:
-    state: Any = [torch.ones(1)]
-    for _ in range(40):
-        state = [state, state]
-    with pytest.raises(InvalidArgumentError, match="too many ways"):
-        open_file(store, file_of(state))
-
-
-def test_what_repeats_without_a_tensor_costs_nothing(store: headrace.Store) -> None:
-    state: Any = []
-    for _ in range(40):
-        state = [state, state]
-    assert open_file(store, file_of({"x": torch.ones(1), "y": state})).keys() == ["x"]

@@ -17,7 +17,6 @@ from headrace.checkpoint._outline import (
     PlaceError,
     StorageReference,
     Way,
-    WaysError,
     place_at,
 )
 from headrace.checkpoint._slices import MAX_GAP_BYTES, Index, about_index, require_index
@@ -72,16 +71,19 @@ class CheckpointReader:
         self._archive = archive
         # The tensor, or the reason why it cannot be read by itself.
         self._tensors: dict[str, _Tensor | str] = {}
-        at: dict[str, Made] = {}
-        try:
-            for way, tensor in self._archive.outline.tensors():
+        seen: set[int] = set()
+        for way, thing in self._archive.outline.walk():
+            if not isinstance(thing, Made) or id(thing) in seen:
+                continue
+            if thing.is_tensor:
+                # The parts of a parameter or of a sparse tensor are not tensors of their own.
+                _add_made_below(thing, seen)
                 place = self._place(way)
-                if at.setdefault(place, tensor) is not tensor:
-                    self._tensors[place] = "is one of several at this place"
-                elif place not in self._tensors:
-                    self._tensors[place] = self._understand(tensor)
-        except WaysError as error:
-            raise refused(self.url, f"{error}: load it whole") from None
+                self._tensors[place] = (
+                    "is one of several at this place"
+                    if place in self._tensors
+                    else self._understand(thing)
+                )
 
     def __repr__(self) -> str:
         return f"<headrace.checkpoint.CheckpointReader of {self.url!r}>"
@@ -297,6 +299,18 @@ class CheckpointReader:
         # Not setattr, which would execute something for some names.
         vars(built).update(tensor.attributes)
         return built
+
+
+def _add_made_below(made: Made, seen: set[int]) -> None:
+    """Add the identities of all parts of `made` to `seen`."""
+    left: list[Any] = list(made.args)
+    while left:
+        thing = left.pop()
+        # A list can contain itself, and a tuple can be in another one many times.
+        if id(thing) in seen or not isinstance(thing, Made | list | tuple):
+            continue
+        seen.add(id(thing))
+        left += thing.args if isinstance(thing, Made) else thing
 
 
 def _numbers(value: Any) -> tuple[int, ...]:

@@ -23,7 +23,6 @@ __all__ = [
     "PlaceError",
     "StorageReference",
     "Way",
-    "WaysError",
     "outline_of",
     "place_at",
 ]
@@ -34,9 +33,6 @@ Way = tuple["Way", Any] | None
 # Names in state_dicts are less than a tenth as long. Without a limit, the places in nested
 # dictionaries could be a million times as large as the file.
 _MAX_PLACE_CHARS = 1024
-
-# What is looked through again, because there is another way to it: tied weights are a few.
-_MAX_REPEATED = 100_000
 
 # More arguments than any call has that a pickle writes for another.
 _MAX_ARGS = 1024
@@ -52,10 +48,6 @@ _DICT = "builtins.dict"
 # no use in a checkpoint, and can be the name of a user's module; torch 2.3 has none.
 _NAMES: dict[Any, Any] = getattr(torch._utils, "NAME_MAPPING", _compat_pickle.NAME_MAPPING)
 _MODULES: dict[str, str] = getattr(torch._utils, "IMPORT_MAPPING", _compat_pickle.IMPORT_MAPPING)
-
-
-class WaysError(ValueError):
-    """There are too many ways to the tensors of a pickle to name them all."""
 
 
 class PlaceError(ValueError):
@@ -195,64 +187,8 @@ class Outline:
             seen.add(id(thing))
             if isinstance(thing, Made):
                 yield way, thing
-            below = _below(thing)
+            below = thing.below() if isinstance(thing, Made) else list(enumerate(thing))
             left += [(way if key is _HERE else (way, key), value) for key, value in reversed(below)]
-
-    def tensors(self) -> Iterator[tuple[Way, Made]]:
-        """Yield every tensor once for each way to it; its parts are no tensors of their own.
-
-        Raises:
-            WaysError: there are too many ways: a few bytes of a pickle can repeat much.
-        """
-        holders = self._holders_of_tensors()
-        expanded: set[int] = set()
-        above: set[int] = set()
-        repeated_count = 0
-        roots = (*reversed(self.loose), self.root)
-        left: list[tuple[Way, Any]] = [(None, each) for each in roots]
-        while left:
-            way, thing = left.pop()
-            if isinstance(thing, _End):
-                above.discard(thing.id)
-                continue
-            if id(thing) not in holders or id(thing) in above:
-                continue
-            if isinstance(thing, Made) and thing.is_tensor:
-                yield way, thing
-            below = _apart(thing)
-            if id(thing) in expanded:
-                repeated_count += 1 + len(below)
-                if repeated_count > _MAX_REPEATED + len(holders):
-                    raise WaysError("there are too many ways to its tensors")
-            expanded.add(id(thing))
-            above.add(id(thing))
-            left.append((None, _End(id(thing))))
-            left += [(way if key is _HERE else (way, key), value) for key, value in reversed(below)]
-
-    def _holders_of_tensors(self) -> set[int]:
-        """Return the ids of the tensors, and of all from which there is a way to one."""
-        parents: dict[int, list[int]] = {}
-        seen: set[int] = set()
-        found: list[int] = []
-        left = [*self.loose, self.root]
-        while left:
-            thing = left.pop()
-            if id(thing) in seen or not isinstance(thing, Made | list | tuple):
-                continue
-            seen.add(id(thing))
-            if isinstance(thing, Made) and thing.is_tensor:
-                found.append(id(thing))
-            for _, value in _apart(thing):
-                if isinstance(value, Made | list | tuple):
-                    parents.setdefault(id(value), []).append(id(thing))
-                    left.append(value)
-        holders: set[int] = set()
-        while found:
-            each = found.pop()
-            if each not in holders:
-                holders.add(each)
-                found += parents.get(each, ())
-        return holders
 
     def place_of(self, key: str) -> str:
         """Return the place of the first tensor with its bytes in this storage.
@@ -266,23 +202,6 @@ class Outline:
                 except PlaceError:
                     return ""
         return ""
-
-
-@dataclass(frozen=True)
-class _End:
-    """Takes the place of what comes after all that lies below a thing."""
-
-    id: int
-
-
-def _below(thing: Made | list[Any] | tuple[Any, ...]) -> list[tuple[Any, Any]]:
-    return thing.below() if isinstance(thing, Made) else list(enumerate(thing))
-
-
-def _apart(thing: Made | list[Any] | tuple[Any, ...]) -> list[tuple[Any, Any]]:
-    """Return what is below a thing, but of a tensor not the parts that it is made of."""
-    is_tensor = isinstance(thing, Made) and thing.is_tensor
-    return thing.contents if is_tensor else _below(thing)
 
 
 def place_at(way: Way) -> str:
