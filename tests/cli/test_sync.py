@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,53 @@ def test_marks_of_folders_at_the_destination_stay(
     server.put("bucket", "x/folder/", b"")
     assert run("sync", "--delete", source, "gs://bucket/x").code == 0
     assert "x/folder/" in server.names("bucket")
+
+
+@pytest.mark.parametrize("mark", ["empty/", "empty/deep/"])
+def test_a_source_of_folder_markers_alone_deletes_nothing(
+    server: FaultServer, tmp_path: Path, run: Run, mark: str
+) -> None:
+    server.put("bucket", mark, b"")
+    server.put("bucket", "x/a", b"precious")
+    here = fill(tmp_path / "here", TREE)
+    for destination in (here, "gs://bucket/x"):
+        done = run("sync", "--delete", "gs://bucket/empty", destination)
+        assert done.code == 3, done.err
+        assert "nothing lies below it, so that nothing is deleted" in done.err
+    assert files_of(here) == TREE
+    assert server.get("bucket", "x/a") == b"precious"
+
+
+@pytest.mark.parametrize("to", ["directory", "bucket"])
+def test_what_the_source_has_and_cannot_be_read_is_kept_at_the_destination(
+    server: FaultServer, source: Path, tmp_path: Path, run: Run, to: str
+) -> None:
+    (source / "gone").symlink_to(tmp_path / "unmounted" / "file")
+    (source / "folder").symlink_to(tmp_path / "unmounted")
+    (source / "loop").symlink_to("loop")
+    os.mkfifo(source / "dir" / "pipe")
+    kept = {"gone": b"p", "folder/1": b"p", "folder/2": b"p", "loop": b"p", "dir/pipe": b"p"}
+    only_there = {"dir/more": b"q", "a/below-a-file": b"q"} if to == "bucket" else {"more": b"q"}
+    here = fill(tmp_path / "here", kept | only_there) if to == "directory" else "gs://bucket/x"
+    for name, data in (kept | only_there).items():
+        server.put("bucket", f"x/{name}", data)
+    done = run("sync", "--delete", source, here)
+    assert done.code == 1, done.err
+    assert done.err.count("was not deleted") == 4  # once for the folder
+    assert "deleted 1 object" in done.err or "deleted 2 objects" in done.err
+    assert "4 failed" in done.err
+    left = files_of(here) if isinstance(here, Path) else objects_of(server, "bucket", "x/")
+    assert left == TREE | kept
+
+
+def test_empty_directories_that_the_source_has_stay(
+    server: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    source = fill(tmp_path / "source", {"a": b""})
+    (source / "logs").mkdir()
+    server.put("bucket", "a", b"")
+    server.put("bucket", "logs/", b"")
+    for at, origin in enumerate((source, "gs://bucket")):
+        here = fill(tmp_path / f"here{at}", {"logs/old": b"", "gone/old": b""})
+        assert run("sync", "--delete", origin, here).code == 0
+        assert sorted(each.name for each in here.iterdir()) == ["a", "logs"]

@@ -575,3 +575,87 @@ def test_text_has_the_byte_order_mark_that_a_local_file_has(
         assert place.fs.cat_file(name) == local.read_bytes()
         with place.fs.open(name, "r", encoding=encoding) as file:
             assert file.read() == "".join(pieces)
+
+
+# ---- several at a time
+
+
+def _fill(place: Place, *names: str) -> dict[str, bytes]:
+    for name in names:
+        place.fs.pipe_file(place.at(name), name.encode())
+    return {name: name.encode() for name in names}
+
+
+def _left(place: Place, *names: str) -> dict[str, bytes]:
+    return {name: place.fs.cat_file(place.at(name)) for name in names}
+
+
+@pytest.mark.parametrize("method", ["cp", "mv"])
+@pytest.mark.parametrize(
+    ("sources", "targets"),
+    [
+        (["p/x", "q/x"], ["e/1", "e/1"]),
+        (["p/x", "q/x"], "e/"),
+        (["p/x", "q/x"], ["q/x", "p/x"]),
+        (["p/x", "q/x"], ["q/x", "e/2"]),
+    ],
+    ids=["one target", "one name", "swap", "chain"],
+)
+def test_what_would_lose_an_object_is_refused_before_anything_is_copied(
+    place: Place, method: str, sources: list[str], targets: Any
+) -> None:
+    there = _fill(place, "p/x", "q/x")
+    to = place.at("e") + "/" if isinstance(targets, str) else [place.at(each) for each in targets]
+    with pytest.raises(headrace.InvalidArgumentError, match="nothing was copied"):
+        getattr(place.fs, method)([place.at(each) for each in sources], to)
+    assert _left(place, *there) == there
+    assert not place.fs.exists(place.at("e"))
+
+
+def test_two_files_are_not_got_or_put_to_one_place(place: Place, tmp_path: Path) -> None:
+    _fill(place, "p/x", "q/x")
+    with pytest.raises(headrace.InvalidArgumentError, match="nothing was copied"):
+        place.fs.get([place.at("p/x"), place.at("q/x")], f"{tmp_path}/got/")
+    assert not (tmp_path / "got").exists()
+    for folder in ("p", "q"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_bytes(b"")
+    with pytest.raises(headrace.InvalidArgumentError, match="nothing was copied"):
+        place.fs.put([f"{tmp_path}/p/x", f"{tmp_path}/q/x"], place.at("e") + "/")
+    assert not place.fs.exists(place.at("e"))
+
+
+def test_a_source_that_was_written_anew_after_its_copy_is_not_deleted(
+    server: FaultServer,
+) -> None:
+    for name in ("1", "2"):
+        server.put("bucket", name, b"old")
+    fs = fsspec.filesystem("headrace+gs", endpoint=server.url, credentials="anonymous")
+    delete = fs._delete_moved
+
+    def write_before(copied: tuple[str, str]) -> None:
+        if copied[0].endswith("/1"):
+            server.put("bucket", "1", b"new")
+        delete(copied)
+
+    fs._delete_moved = write_before
+    try:
+        with pytest.raises(headrace.PreconditionFailedError):
+            fs.mv(["bucket/1", "bucket/2"], ["bucket/a", "bucket/b"])
+    finally:
+        del fs._delete_moved
+    assert server.get("bucket", "1") == b"new"
+    assert server.names("bucket") == ["1", "a", "b"]
+
+
+@pytest.mark.parametrize("method", ["cp", "mv"])
+def test_the_contents_of_a_folder_go_into_a_bucket_itself(server: FaultServer, method: str) -> None:
+    for name in ("d/x", "d/e/y"):
+        server.put("bucket", name, b"1")
+    server.put("other", "z", b"")
+    fs = fsspec.filesystem("headrace+gs", endpoint=server.url, credentials="anonymous")
+    getattr(fs, method)("bucket/d/", "bucket/", recursive=True)
+    assert {"x", "e/y"} <= set(server.names("bucket"))
+    assert ("d/x" in server.names("bucket")) == (method == "cp")
+    fs.cp("bucket/", "other/", recursive=True)
+    assert {"x", "e/y", "z"} <= set(server.names("other"))

@@ -427,3 +427,11 @@ assert issubclass(CheckpointIO, lightning_fabric.plugins.CheckpointIO)
 assert issubclass(FSDPStrategy, pytorch_lightning.strategies.FSDPStrategy)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_object_goes_although_a_folder_has_its_name(gcs: Place) -> None:
+    assert gcs.server is not None
+    for name in ("last.ckpt", "last.ckpt/.metadata", "last.ckpt/__0_0.distcp"):
+        gcs.server.put("bucket", f"{gcs.url.partition('bucket/')[2]}/{name}".lstrip("/"), b"")
+    CheckpointIO().remove_checkpoint(f"{gcs.url}/last.ckpt")
+    assert gcs.names() == []

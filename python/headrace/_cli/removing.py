@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -97,7 +97,7 @@ class Removal:
             except (HeadraceError, OSError) as error:
                 missing = missing_bucket(error, location.store)
                 if missing is not None or not (self._force and isinstance(error, NotFoundError)):
-                    self._tell(missing or error)
+                    self.failed(missing or error)
 
     def _objects(self, location: Location) -> Iterator[Group]:
         store, name = location.store, location.name
@@ -204,11 +204,12 @@ class Removal:
         except Stopped:
             raise
         except (HeadraceError, OSError) as error:
-            self._tell(error)
+            self.failed(error)
             return False
         return True
 
-    def _tell(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Tell of what was not deleted."""
         self._report.check()
         with self._lock:
             self._failed += 1
@@ -227,10 +228,15 @@ class Removal:
         )
 
 
-def remove_empty(directory: str, *, keeps_root: bool) -> None:
-    """Remove the directories at and below `directory` in which nothing is, but links not."""
+def remove_empty(directory: str, *, keeps_root: bool, keeps: Collection[str] = ()) -> None:
+    """Remove the directories at and below `directory` in which nothing is, but links not.
+
+    Args:
+        keeps_root: not `directory` itself.
+        keeps: nor these, which begin with `directory`.
+    """
     for each, _, _ in os.walk(directory, topdown=False):
-        if not (keeps_root and os.path.samefile(each, directory)):
+        if each not in keeps and not (keeps_root and os.path.samefile(each, directory)):
             with contextlib.suppress(OSError):  # something is in it
                 os.rmdir(each)
 

@@ -174,7 +174,8 @@ class _Reads:
 class _Copied(NamedTuple):
     """What a copy has copied: from where to where."""
 
-    objects: list[tuple[str, str]]
+    objects: list[tuple[str, str, str]]
+    """And the generation that was copied."""
     folders: list[tuple[str, str]]
 
 
@@ -1086,10 +1087,19 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is no such object or folder, or no such bucket to copy to.
         """
+        if not self._at(path2)[1] or not self._at(path1)[1]:  # a bucket is there, or is not
+            if not self.isdir(path1) or self.isfile(path1):
+                self._object_at(path2)  # raises
+            if done is not None:
+                done.folders.append((path1, path2))
+            return
         (source, name), (target, to) = self._object_at(path1), self._object_at(path2)
+        generation = ""
         try:
             if source is target:
-                source.copy(name, to)
+                info = source.stat(name) if done is not None else None
+                source.copy(name if info is None else info, to)
+                generation = info.generation if info is not None else ""
             else:
                 with (
                     self._reader(path1) as reader,
@@ -1097,8 +1107,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 ):
                     for piece in _pieces(reader, reader.size):
                         file.write(piece)
+                    generation = reader.info.generation
             if done is not None:
-                done.objects.append((path1, path2))
+                done.objects.append((path1, path2, generation))
         except (NotFoundError, IsADirectoryError):
             if source.exists(name) or not self._is_folder(path1):  # then `path2` is what is missing
                 raise
@@ -1120,6 +1131,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         nothing else.
 
         Raises:
+            InvalidArgumentError: two sources have one target, or a target is another's source.
+            PreconditionFailedError: a source was written anew meanwhile, and stays.
             FileNotFoundError: there is nothing, or no such bucket to move to.
             IsADirectoryError: it is a folder, and not `recursive`.
         """
@@ -1140,15 +1153,17 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             raise IsADirectoryError(
                 errno.EISDIR, "it is a folder, which takes recursive=True", str(path1)
             )
-        copied = [source for source, target in done.objects if source != target]
+        copied = [(source, at) for source, target, at in done.objects if source != target]
         wait_for(self._each, self._delete_moved, copied, None)
         for source, target in sorted(done.folders, reverse=True):
             if source != target:
                 self._remove_folder(source)
 
-    def _delete_moved(self, path: str) -> None:
+    def _delete_moved(self, copied: tuple[str, str]) -> None:
+        path, generation = copied
         store, name = self._object_at(path)
-        store.delete(name, missing_ok=True)
+        # Not what somebody has written there since.
+        store.delete(name, if_generation=generation or None, missing_ok=True)
 
     def _remove_folder(self, path: str) -> None:
         """Remove what says that there is an empty folder."""
@@ -1344,7 +1359,17 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Args:
             from_: the file system of `source`.
             to: that of `target`.
+
+        Raises:
+            InvalidArgumentError: two sources have one target, or a target is another's source.
         """
+        sources, targets = self._pairs_of(source, target, recursive, maxdepth, from_, to)
+        _require_no_loss(sources, targets, from_, to)
+        return sources, targets
+
+    def _pairs_of(
+        self, source: Any, target: Any, recursive: bool, maxdepth: int | None, from_: Any, to: Any
+    ) -> tuple[list[str], list[str]]:
         if isinstance(source, list) and isinstance(target, list):
             return source, target
         source, target = stringify_path(source), stringify_path(target)
@@ -1441,6 +1466,41 @@ def _is_pattern(fs: Any, path: str) -> bool:
     if isinstance(fs, StoreFileSystem):
         return fs._is_pattern(path)
     return has_magic(path) and not os.path.lexists(fs._strip_protocol(path))
+
+
+def _require_no_loss(sources: list[str], targets: list[str], from_: Any, to: Any) -> None:
+    """Raise if a copy of files would replace what was copied, or what is still to be copied."""
+
+    def is_folder(path: str) -> bool:
+        return bool(from_.isdir(path)) and not from_.isfile(path)
+
+    here = [from_._strip_protocol(each) for each in sources]
+    there = [to._strip_protocol(each) for each in targets]
+    are_one = from_ is to or (_is_local(from_) and _is_local(to))
+    all_sources = set(here) if are_one else set()
+    source_of: dict[str, str] = {}
+    for source, target in zip(here, there, strict=False):
+        other = source_of.setdefault(target, source)
+        if source == target:
+            continue
+        if target not in all_sources and other == source:
+            continue
+        # Folders are made, or there; they replace nothing.
+        if is_folder(source) or (other != source and is_folder(other)):
+            continue
+        if other != source:
+            raise InvalidArgumentError(
+                f"{target}: both {other} and {source} would be copied there: nothing was copied"
+            )
+        if not is_folder(target):
+            raise InvalidArgumentError(
+                f"{target}: would be replaced by {source}, and is to be copied itself: nothing was "
+                "copied"
+            )
+
+
+def _is_local(fs: Any) -> bool:
+    return isinstance(fs, LocalFileSystem) or getattr(fs, "scheme", "") == "file"
 
 
 def _add_folders(folders: set[str], name: str, below: str) -> None:

@@ -102,7 +102,8 @@ class Files:
         directory = directory_of(store)
         if directory is not None:
             _remove_empty(os.path.join(directory, name))
-        if not names:
+        # In a bucket, an object may have the name of the folder; a directory has none beside it.
+        if directory is None or not names:
             store.delete(name, missing_ok=True)
 
     def _at(self, path: Url) -> tuple[Store, str]:

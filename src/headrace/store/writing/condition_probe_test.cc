@@ -19,7 +19,8 @@ using std::chrono::steady_clock;
 class SpokenProof final : public ConditionProof {
  public:
   void build_write(HttpRequest& request, std::string_view name, const Precondition& precondition,
-                   bool /*with_sum*/) const override {
+                   bool with_sum) const override {
+    had_sum = with_sum;
     request.method = "PUT";
     request.target = name;
     request.header_lines = !precondition.generation           ? ""
@@ -30,6 +31,7 @@ class SpokenProof final : public ConditionProof {
     request.method = "DELETE";
     request.target = name;
   }
+  mutable bool had_sum = false;  // the last write
 };
 
 // What a service does with requests that carry one of the two conditions.
@@ -131,17 +133,57 @@ TEST_F(ConditionProbeTest, ARequestWhoseAnswerWasLostIsSentAgain) {
   EXPECT_FALSE(service.is_there);
 }
 
-TEST_F(ConditionProbeTest, WhoCannotWriteThereForWhateverReasonFindsNothingOut) {
-  for (const Code code : {Code::kPermissionDenied, Code::kInvalidArgument, Code::kNotFound,
-                          Code::kPreconditionFailed, Code::kInternal}) {
+TEST_F(ConditionProbeTest, WhoMayNotWriteThereFindsNothingOut) {
+  HttpRequest request;
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_EQ(request.header_lines, "");
+  EXPECT_TRUE(probe_.refused(Error(Code::kPermissionDenied, "no")).has_value());
+  EXPECT_FALSE(probe_.build(request));
+  EXPECT_EQ(create(), Treatment::kUnknown);
+  EXPECT_EQ(replace(), Treatment::kUnknown);
+}
+
+TEST_F(ConditionProbeTest, AWriteThatIsRefusedForAnotherReasonEndsTheWriteItWasFor) {
+  for (const Code code : {Code::kNotFound, Code::kPreconditionFailed, Code::kInternal}) {
     ConditionProbe probe(proof_, found_, "n");
     HttpRequest request;
     ASSERT_TRUE(probe.build(request));
-    EXPECT_EQ(request.header_lines, "");
-    EXPECT_TRUE(probe.refused(Error(code, "no")).has_value());
-    EXPECT_FALSE(probe.build(request));
+    EXPECT_EQ(probe.refused(Error(code, "no")).error().code(), code);
     EXPECT_EQ(create(), Treatment::kUnknown);
-    EXPECT_EQ(replace(), Treatment::kUnknown);
+  }
+}
+
+TEST_F(ConditionProbeTest, AWriteThatIsRefusedWithASumIsTriedWithoutOnce) {
+  HttpRequest request;
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_TRUE(proof_.had_sum);
+  EXPECT_TRUE(probe_.refused(Error(Code::kInvalidArgument, "Content-MD5")).has_value());
+  ASSERT_TRUE(probe_.build(request));
+  EXPECT_FALSE(proof_.had_sum);
+  EXPECT_EQ(probe_.refused(Error(Code::kInvalidArgument, "x")).error().code(),
+            Code::kInvalidArgument);
+  Service service;
+  run(service);
+  EXPECT_FALSE(proof_.had_sum);
+  EXPECT_EQ(create(), Treatment::kTaken);
+}
+
+TEST_F(ConditionProbeTest, A400IsAskedTwiceAndA501IsSure) {
+  for (const int status : {400, 501}) {
+    WriteConditions found;
+    ConditionProbe probe(proof_, found, "n");
+    HttpRequest request;
+    ASSERT_TRUE(probe.build(request));
+    probe.accepted();
+    const int times = status == 400 ? 2 : 1;
+    for (int i = 0; i < times; ++i) {
+      EXPECT_EQ(found.create.at(steady_clock::now()), Treatment::kUnknown);
+      request.clear();
+      ASSERT_TRUE(probe.build(request));
+      EXPECT_EQ(request.header_lines, "If-None-Match");
+      EXPECT_TRUE(probe.refused(Error(Code::kInvalidArgument, "?").with_http_status(status)));
+    }
+    EXPECT_EQ(found.create.at(steady_clock::now()), Treatment::kRefused);
   }
 }
 
