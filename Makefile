@@ -130,7 +130,7 @@ torch-smoke: wheel fake-gcs  ## the wheel with the oldest and the newest support
 
 soak: build servers  ## long campaigns: SOAK_FUZZ_S (600) per fuzzer, SOAK_EXAMPLES (500) per property, SOAK_FORKS (10000), SOAK_FAULTS (all), SOAK_KILLS (50), SOAK_FLIPS (10000), SOAK_DATAFLUX (a clone)
 	@$(STAGE) asan-build tools/build.sh asan headrace_fuzzers
-	@$(STAGE) servers tools/servers.sh versitygw
+	@$(STAGE) servers tools/servers.sh versitygw moto s3mock
 	@$(STAGE) soak tools/soak.sh
 
 bench: build servers  ## the benchmarks of bench/ (BENCH="..." is passed on)

@@ -42,6 +42,7 @@ CLIENTS = {
     "compat-ais-sampler": ("aistore", "sampler"),
     "throttled": ("throttling", "read_batches"),
     "recovery": ("recovery", "requests"),
+    "upload": ("uploads", "upload"),
     "map": ("training", "map_batches"),
     "map-dataloader": ("training", "map_dataloader"),
     "iterable": ("training", "iterable"),

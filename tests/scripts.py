@@ -68,8 +68,9 @@ def run_script(tmp_path: Path) -> RunScript:
 class Block:
     """A code block of a document, as the calls that it makes.
 
-    Imports, names, calls and arguments are those of the document, in its order, with nothing added
-    and nothing left out. Values and comments are ours.
+    Imports, names, calls and arguments are those of the document, in its order. Values and
+    comments are ours; so are lines that a document leaves to its reader, which say so, and
+    stand-ins for what a test machine lacks.
     """
 
     section: str

@@ -31,6 +31,7 @@ from bench.groups import (
     throttling,
     tokens,
     training,
+    uploads,
     verdicts,
 )
 from bench.harness import Bench
@@ -56,6 +57,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **checkpoints.GROUPS,
     **safetensors.GROUPS,
     **s3.GROUPS,
+    **uploads.GROUPS,
     **aistore.GROUPS,
     **shards.GROUPS,
     **parquet.GROUPS,

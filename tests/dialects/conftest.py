@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +11,8 @@ import headrace
 from testing.faultserver.client import FaultServer
 from testing.servers import MinioServer
 from testing.servers import minio as minio_module
+from testing.servers.moto import MotoServer
+from testing.servers.s3mock import S3MockServer
 from testing.servers.versitygw import VersityServer
 from tests.cli.conftest import nursery, run, start
 from tests.dialects.services import LIKENESSES, Service
@@ -18,7 +20,7 @@ from tests.keys import S3_KEYS
 
 __all__ = ["nursery", "run", "start"]  # fixtures of the command
 
-REAL = ["minio", "versitygw"]
+REAL = ["minio", "versitygw", "moto", "s3mock"]
 
 
 def _minio(request: pytest.FixtureRequest) -> Service:
@@ -31,12 +33,12 @@ def _minio(request: pytest.FixtureRequest) -> Service:
     return Service("minio", server.url, bucket, options, None)
 
 
-def _versitygw(request: pytest.FixtureRequest) -> Service:
-    server: VersityServer = request.getfixturevalue("versitygw")
+def _other(request: pytest.FixtureRequest, name: str) -> Service:
+    server: VersityServer | MotoServer | S3MockServer = request.getfixturevalue(name)
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.make_bucket(bucket)
     keys = headrace.AwsKeys(server.access_key, server.secret_key)
-    return Service("versitygw", server.url, bucket, {"credentials": keys}, None)
+    return Service(name, server.url, bucket, {"credentials": keys}, None)
 
 
 @pytest.fixture(scope="session")
@@ -46,19 +48,29 @@ def versitygw() -> Iterator[VersityServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def moto() -> Iterator[MotoServer]:
+    """A moto for the whole run."""
+    with MotoServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3mock() -> Iterator[S3MockServer]:
+    """An S3Mock for the whole run."""
+    with S3MockServer() as server:
+        yield server
+
+
 @pytest.fixture(
     params=["usual", *LIKENESSES, *(pytest.param(name, marks=pytest.mark.soak) for name in REAL)]
 )
 def service(request: pytest.FixtureRequest) -> Service:
     """An empty bucket at each service; the real ones are for `make soak`."""
     name: str = request.param
-    real: dict[str, Callable[[pytest.FixtureRequest], Service]] = {
-        "minio": _minio,
-        "versitygw": _versitygw,
-    }
-    if name in real:
+    if name in REAL:
         headrace.shutdown()
-        return real[name](request)
+        return _minio(request) if name == "minio" else _other(request, name)
     server: FaultServer = request.getfixturevalue("s3_server")
     if name != "usual":
         server.like(name)

@@ -35,7 +35,7 @@ LIKENESSES = [
 ]
 """All of testing/faultserver/README.md but `unordered`, whose listings are refused."""
 
-WITHOUT_CONDITIONS = {"no-conditions", "conditions-501", "conditions-400"}
+WITHOUT_CONDITIONS = {"no-conditions", "conditions-501", "conditions-400", "s3mock"}
 """Those at which a write cannot depend on what is there."""
 
 

@@ -108,6 +108,8 @@ def test_a_condition_is_kept_or_refused_with_nothing_done(service: Service) -> N
 
 
 def test_a_write_of_parts_keeps_its_condition_or_is_refused(service: Service) -> None:
+    if service.name == "s3mock":
+        pytest.skip("S3Mock deletes an object when an upload of the same name is aborted")
     store = service.store()
     store.write("new", b"1")
     writer = store.open_writer("new", part_bytes=PART, if_generation="absent")
