@@ -18,7 +18,7 @@ import headrace
 import headrace.checkpoint
 from headrace import InvalidArgumentError
 from headrace._ray_train import _version, restore
-from headrace.compat._checkpoints import _ClientBucket
+from headrace.compat.dataflux_pytorch.lightning import DatafluxLightningCheckpoint
 from headrace.lightning import CheckpointIO
 from headrace.lightning._strategies import _AtAnyUrl
 from tests.checkpoint.states import stock_file_of
@@ -94,8 +94,8 @@ def by_a_client(path: Path, **options: Any) -> Any:
         def download_as_bytes(self) -> bytes:
             return path.read_bytes()
 
-    bucket = _ClientBucket(Client(), "bucket", lambda _: None)
-    return bucket.load("a.pt", None, options.get("weights_only"))
+    plugin = DatafluxLightningCheckpoint("project", Client())
+    return plugin.load_checkpoint("gs://bucket/a.pt", None, options.get("weights_only"))
 
 
 WAYS = [by_load, by_lightning, by_a_sharded_strategy, by_ray, by_a_client]
@@ -106,7 +106,6 @@ TAKERS = {
     "lightning/_checkpoint_io.py": by_lightning,
     "lightning/_files.py": by_lightning,
     "lightning/_strategies.py": by_a_sharded_strategy,
-    "compat/_checkpoints.py": by_a_client,
     "compat/dataflux_pytorch/lightning/dataflux_fsdp_strategy.py": by_a_sharded_strategy,
     "compat/dataflux_pytorch/lightning/dataflux_lightning_checkpoint.py": by_a_client,
 }

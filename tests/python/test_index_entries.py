@@ -235,7 +235,7 @@ def test_columns_go_where_their_entries_go(
 def test_numbers_of_a_column_go_to_numpy_as_they_are() -> None:
     numpy = pytest.importorskip("numpy")
     for dtype, kept in (
-        ("bool", "int64"),
+        ("bool", "bool"),
         ("uint8", "int64"),
         ("int32", "int64"),
         ("uint64", "int64"),
@@ -268,7 +268,7 @@ def test_columns_are_added_replaced_and_taken_out() -> None:
     ("values", "message"),
     [
         (["a", 5], "value 1 of the column 'x' is 5, and those before it are str"),
-        ([1, "a"], "value 1 of the column 'x' is 'a'; a column's values are all int"),
+        ([1, "a"], "value 1 of the column 'x' is 'a'; a column's values are all bool, all int"),
         ([1, None], "value 1 of the column 'x' is None"),
         ([b"a", "a"], "those before it are bytes"),
         ([2**63, 1], "more than int64 has"),

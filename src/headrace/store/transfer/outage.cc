@@ -31,8 +31,10 @@ bool Outage::take_probe(TimePoint now, Rng& rng) {
 }
 
 void Outage::failed(TimePoint now, Rng& rng) {
-  failures_.fetch_add(1, std::memory_order_relaxed);
   const Lock lock(mutex_);
+  if (++failures_ >= kCertain && now - since_ >= least_) {
+    is_certain_.store(true, std::memory_order_relaxed);
+  }
   plan_probe(now, rng);
 }
 
@@ -44,7 +46,7 @@ void Outage::plan_probe(TimePoint now, Rng& rng) {
 
 std::shared_ptr<Outage> OutageWatch::failed(TimePoint now, Rng& rng) {
   const Lock lock(mutex_);
-  if (!outage_) outage_ = std::make_shared<Outage>(now);
+  if (!outage_) outage_ = std::make_shared<Outage>(now, least_);
   failing_.store(true, std::memory_order_relaxed);
   outage_->failed(now, rng);
   return outage_;

@@ -17,7 +17,9 @@ namespace headrace {
 // it. So one of them is sent before its time now and then, to see whether the service answers; and
 // once it does, each answer calls two more of them, until they are all back.
 //
-// A few failures are no outage but requests that fail: then each waits as long as it has to.
+// A few failures are no outage but requests that fail: then each waits as long as it has to. Nor
+// are refusals for a moment: a service that lets so many through each second refuses all others in
+// between.
 // Thread: any.
 class Outage {
  public:
@@ -29,7 +31,8 @@ class Outage {
   // request is sent before its time.
   static constexpr std::chrono::milliseconds kLeastProbe{250};
 
-  explicit Outage(TimePoint now) : since_(now) {}
+  // `least`: what ends sooner is none.
+  Outage(TimePoint now, std::chrono::milliseconds least) : since_(now), least_(least) {}
 
   // It was certain, and a request has succeeded since.
   bool is_over() const { return is_over_.load(std::memory_order_relaxed) && is_certain(); }
@@ -40,14 +43,16 @@ class Outage {
 
  private:
   friend class OutageWatch;
-  bool is_certain() const { return failures_.load(std::memory_order_relaxed) >= kCertain; }
+  bool is_certain() const { return is_certain_.load(std::memory_order_relaxed); }
   void failed(TimePoint now, Rng& rng);
   void plan_probe(TimePoint now, Rng& rng) HEADRACE_REQUIRES(mutex_);
 
   const TimePoint since_;
-  std::atomic<uint32_t> failures_ = 0;
+  const std::chrono::milliseconds least_;
+  std::atomic<bool> is_certain_ = false;
   std::atomic<bool> is_over_ = false;
   mutable Mutex mutex_;
+  uint32_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;
   TimePoint next_probe_ HEADRACE_GUARDED_BY(mutex_);
 };
 
@@ -57,6 +62,7 @@ class OutageWatch {
  public:
   using TimePoint = Outage::TimePoint;
 
+  explicit OutageWatch(std::chrono::milliseconds least = {}) : least_(least) {}
   // A request failed in a way that may pass. Never null.
   std::shared_ptr<Outage> failed(TimePoint now, Rng& rng);
   // One succeeded. True if that ends an outage.
@@ -65,6 +71,7 @@ class OutageWatch {
  private:
   bool end();
 
+  const std::chrono::milliseconds least_;
   std::atomic<bool> failing_ = false;
   Mutex mutex_;
   std::shared_ptr<Outage> outage_ HEADRACE_GUARDED_BY(mutex_);

@@ -39,6 +39,11 @@ void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
     if (!refused) return;
     begin_interval(now);
   }
+  if (!refused) {
+    refusing_since_ = {};
+  } else if (refusing_since_ == TimePoint()) {
+    refusing_since_ = now;
+  }
   if (service_ == Service::kAway && !refused) begin_return(now);
   if (service_ == Service::kReturning) {
     // What was sent before the first answer came says nothing new.
@@ -65,7 +70,7 @@ void PaceControl::report(bool refused, nanoseconds latency, TimePoint now) {
   if (per_s_ > 0 && few && elapsed_s < kMaxIntervalS) return;
   // So few say nothing about what the server bears: most of the time nothing was asked of it.
   const bool quiet = per_s_ == 0 && few;
-  if (!quiet) adjust(elapsed_s);
+  if (!quiet) adjust(elapsed_s, now);
   begin_interval(quiet ? TimePoint() : now);
 }
 
@@ -88,12 +93,17 @@ void PaceControl::end_return() {
   clean_s_ = 0;
 }
 
-void PaceControl::adjust(double seconds) {
+void PaceControl::adjust(double seconds, TimePoint now) {
   const double succeeded_per_s = completed_ / seconds;
   if (refused_ > 0) {
-    if (completed_ == 0 && service_ != Service::kAway) {
+    if (completed_ > 0) {
+      before_refusals_per_s_.reset();
+    } else if (!before_refusals_per_s_) {
+      before_refusals_per_s_ = per_s_;
+    }
+    if (service_ != Service::kAway && completed_ == 0 && now - refusing_since_ >= kLeastAway) {
       service_ = Service::kAway;
-      return_to_per_s_ = per_s_;
+      return_to_per_s_ = *before_refusals_per_s_;
     }
     // Refusals right after the first are the same edge, seen from above.
     if (clean_s_ > 0) edge_per_s_ = per_s_;

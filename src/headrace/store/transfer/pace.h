@@ -34,12 +34,16 @@ class PaceControl {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  // Nothing was let through for so long: then it is no limit that is met, but a service that is
+  // away.
+  static constexpr std::chrono::milliseconds kLeastAway{400};
+
   // An answer, and the time to its first byte. Before the first refusal answers say nothing.
   void report(bool refused, std::chrono::nanoseconds latency, TimePoint now);
   double per_s() const { return per_s_; }  // 0: not known yet
 
  private:
-  void adjust(double seconds);
+  void adjust(double seconds, TimePoint now);
   void begin_interval(TimePoint now);
   void begin_return(TimePoint now);
   void end_return();
@@ -55,8 +59,10 @@ class PaceControl {
 
   enum class Service : uint8_t { kThere, kAway, kReturning };
   Service service_ = Service::kThere;
-  TimePoint returned_at_{};     // its first answer came
-  double return_to_per_s_ = 0;  // the pace before it was away; 0: there was none
+  TimePoint refusing_since_{};                   // every request
+  TimePoint returned_at_{};                      // its first answer came
+  std::optional<double> before_refusals_per_s_;  // since nothing was let through
+  double return_to_per_s_ = 0;                   // the pace before it was away; 0: there was none
 };
 
 // The control, shared by the I/O threads of a host.
@@ -85,7 +91,7 @@ class Pace {
 
  private:
   const std::string root_;
-  OutageWatch outages_;
+  OutageWatch outages_{PaceControl::kLeastAway};
   std::atomic<bool> refused_ = false;
   Mutex mutex_;
   PaceControl control_ HEADRACE_GUARDED_BY(mutex_);
