@@ -34,6 +34,11 @@ Error&& Error::with_message(std::string message) && {
   return std::move(*this);
 }
 
+Error&& Error::with_words(std::string_view before, std::string_view behind) && {
+  details_->message = cat(before, details_->message, behind);
+  return std::move(*this);
+}
+
 Error&& Error::with_url(std::string url) && {
   details_->url = std::move(url);
   return std::move(*this);

@@ -53,6 +53,8 @@ class Error {
 
   // The same error in other words.
   Error&& with_message(std::string message) &&;
+  // Its words, with these in front and behind.
+  Error&& with_words(std::string_view before, std::string_view behind = "") &&;
   Error&& with_url(std::string url) &&;
   Error&& with_http_status(int http_status) &&;
   Error&& with_request_id(std::string request_id) &&;

@@ -748,10 +748,10 @@ Error HttpStore::learn_from_refusal(Error error) {
   const MultipartUploads& uploads = *protocol_->multipart();
   if (uploads.has_equal_parts() || !uploads.wants_equal_parts(error)) return error;
   learned_->unequal_parts.note(Learned::Treatment::kRefused, std::chrono::steady_clock::now());
-  return std::move(error).with_message(
-      cat(error.message(),
-          "; from now on this process sends it parts of one size, as the option equal_parts does: "
-          "write it again"));
+  return std::move(error).with_words(
+      "",
+      "; from now on this process sends it parts of one size, as the option equal_parts does: "
+      "write it again");
 }
 
 std::shared_ptr<Pending<std::string>> HttpStore::start_resumable(WriteRequest request) {

@@ -24,8 +24,7 @@ Error HttpUpload::with_url(Error error) const { return std::move(error).with_url
 
 Error HttpUpload::in_part(uint32_t part_number, Error error) const {
   const std::string where = error.url().empty() ? "" : cat(" (", error.url(), ")");
-  return with_url(
-      std::move(error).with_message(cat("its part ", part_number, where, ": ", error.message())));
+  return with_url(std::move(error).with_words(cat("its part ", part_number, where, ": ")));
 }
 
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────

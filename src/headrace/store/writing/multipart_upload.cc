@@ -209,9 +209,8 @@ void DirectMultipartUpload::describe(ObjectInfo info) {
               [this, info = std::move(info)](Result<bool> described) mutable {
                 if (!described) {
                   Error error = with_url(std::move(described.error()));
-                  finish(std::unexpected(std::move(error).with_message(
-                      cat("it was written, but its content type and encoding could not be set: ",
-                          error.message()))));
+                  finish(std::unexpected(std::move(error).with_words(
+                      "it was written, but its content type and encoding could not be set: ")));
                   return;
                 }
                 info.content_type = target_.content_type;

@@ -239,8 +239,8 @@ Result<Attempt::Verdict> PublishAttempt::refused(Error error) {
     return Verdict::kAgain;
   }
   if (step_ == Step::kDescribe) {
-    return std::unexpected(std::move(error).with_message(
-        cat("it is there, but its content type and encoding could not be set: ", error.message())));
+    return std::unexpected(std::move(error).with_words(
+        "it is there, but its content type and encoding could not be set: "));
   }
   if (step_ == Step::kResolve && error.code() == Code::kNotFound) {
     if (made_ && ++times_made_ == kMostTimesMade) {

@@ -197,15 +197,15 @@ void ServerCopy::clean(Result<ObjectInfo> outcome) {
     const Lock lock(mutex_);
     upload = upload_;
   }
-  upload->clean(
-      [self = shared_from_this(), outcome = std::move(outcome)](Result<void> cleaned) mutable {
-        if (!outcome && !cleaned) {
-          Error error = std::move(outcome.error());
-          outcome = std::unexpected(
-              std::move(error).with_message(cat(error.message(), "; ", cleaned.error().message())));
-        }
-        self->finish(std::move(outcome));
-      });
+  upload->clean([self = shared_from_this(),
+                 outcome = std::move(outcome)](Result<void> cleaned) mutable {
+    if (!outcome && !cleaned) {
+      Error error = std::move(outcome.error());
+      outcome =
+          std::unexpected(std::move(error).with_words("", cat("; ", cleaned.error().message())));
+    }
+    self->finish(std::move(outcome));
+  });
 }
 
 void ServerCopy::finish(Result<ObjectInfo> outcome) {

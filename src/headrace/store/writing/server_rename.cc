@@ -97,11 +97,10 @@ void ServerRename::remove_source(ObjectInfo copy) {
         const bool is_unknown = is_retryable(error) || error.code() == Code::kCancelled;
         self->pending_->complete(std::unexpected(
             std::move(error)
-                .with_message(cat("it was copied to ", self->store_->url_of(copy.name),
-                                  is_unknown
-                                      ? ", and whether it was removed then is unknown: "
-                                      : ", and could not be removed, so that both are there: ",
-                                  error.message()))
+                .with_words(cat("it was copied to ", self->store_->url_of(copy.name),
+                                is_unknown
+                                    ? ", and whether it was removed then is unknown: "
+                                    : ", and could not be removed, so that both are there: "))
                 .with_url(self->store_->url_of(self->request_.source_name))));
       });
 }
