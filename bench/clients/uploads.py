@@ -26,7 +26,7 @@ def upload(request: Answer) -> Answer:
         store = headrace.Store("gs://bucket", endpoint=request["endpoint"])
 
     def once() -> None:
-        writer = store.open_writer("object", upload=request.get("way", "auto"))
+        writer = store.open_writer("object", upload=request.get("way"))
         writer.write_lent(data)
         writer.close()
 

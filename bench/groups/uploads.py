@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.harness import LATENCY_S, Answer, Bench, ratios
+from bench.harness import LATENCY_S, Answer, Bench, Client, ratios
 from bench.objects import MIB
 from testing.faultserver.client import FaultServer
 
@@ -22,6 +22,37 @@ _LEVELS: dict[str, float | None] = {
 _WAYS = ("parts", "multipart", "resumable")
 
 
+def _alternate(
+    bench: Bench,
+    group: str,
+    dialect: str,
+    requests: dict[str, dict[str, str]],
+    latency_s: float = 0,
+) -> dict[str, list[Answer]]:
+    """Upload in turn with what each of `requests` asks for, each time to a new server.
+
+    The server sums, too, so only the CPU of the client says what an upload costs.
+    """
+
+    def client(request: dict[str, str]) -> Client:
+        def run() -> Answer:
+            with FaultServer(dialect=dialect, threads=2, md5=False) as server:
+                server.bucket("bucket")
+                server.latency(latency_s * 1e3)
+                return bench.client(
+                    "upload",
+                    endpoint=server.url,
+                    size_bytes=_SIZE_BYTES,
+                    count=_COUNT,
+                    **request,
+                )
+
+        return run
+
+    clients = {name: client(request) for name, request in requests.items()}
+    return bench.alternate(group, clients, bench.effort.repetitions)
+
+
 def _cpu_s_per_gib(answers: Sequence[Answer]) -> list[float]:
     return [answer["cpu_s"] / (answer["bytes"] / _GIB) for answer in answers]
 
@@ -29,24 +60,8 @@ def _cpu_s_per_gib(answers: Sequence[Answer]) -> list[float]:
 def sums(bench: Bench) -> None:
     """An upload to `s3://` with the sums of each level (`S3Options(checksum=)`)."""
     group = "upload with the sums of each level"
-
-    def client(level: str) -> Answer:
-        # The server sums, too, so only the CPU of the client says what a level costs.
-        with FaultServer(dialect="s3", threads=2, md5=False) as server:
-            server.bucket("bucket")
-            return bench.client(
-                "upload",
-                scheme="s3",
-                endpoint=server.url,
-                level=level,
-                size_bytes=_SIZE_BYTES,
-                count=_COUNT,
-            )
-
-    answers = bench.alternate(
-        group,
-        {level: lambda level=level: client(level) for level in _LEVELS},  # type: ignore[misc]
-        bench.effort.repetitions,
+    answers = _alternate(
+        bench, group, "s3", {level: {"scheme": "s3", "level": level} for level in _LEVELS}
     )
     base = _cpu_s_per_gib(answers["crc32c"])
     for level, at_most in _LEVELS.items():
@@ -60,29 +75,13 @@ def ways(bench: Bench) -> None:
     """An upload to `gs://` in each way (`upload=`), without and with latency."""
     for latency_s in (0.0, LATENCY_S):
         group = f"upload in each way, {latency_s * 1e3:.0f} ms"
-
-        def client(way: str, latency_s: float = latency_s) -> Answer:
-            with FaultServer(threads=2, md5=False) as server:
-                server.bucket("bucket")
-                server.latency(latency_s * 1e3)
-                return bench.client(
-                    "upload",
-                    scheme="gs",
-                    endpoint=server.url,
-                    way=way,
-                    size_bytes=_SIZE_BYTES,
-                    count=_COUNT,
-                )
-
-        answers = bench.alternate(
-            group,
-            {way: lambda way=way: client(way) for way in _WAYS},  # type: ignore[misc]
-            bench.effort.repetitions,
+        answers = _alternate(
+            bench, group, "gcs", {way: {"scheme": "gs", "way": way} for way in _WAYS}, latency_s
         )
-        for way in _WAYS:
-            rates = [answer["bytes"] / answer["wall_s"] / 1e9 for answer in answers[way]]
+        for way, found in answers.items():
+            rates = [answer["bytes"] / answer["wall_s"] / 1e9 for answer in found]
             bench.row(group, f"{way}: GB/s", "", rates)
-            bench.row(group, f"{way}: client CPU per GiB", "s", _cpu_s_per_gib(answers[way]))
+            bench.row(group, f"{way}: client CPU per GiB", "s", _cpu_s_per_gib(found))
 
 
 GROUPS = {"upload-sums": sums, "upload-ways": ways}

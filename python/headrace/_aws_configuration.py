@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Never
-from urllib.parse import urlsplit
 
 from headrace import _engine
 from headrace._aws_files import AwsFiles, Setting, read_aws_files
 from headrace._errors import InvalidArgumentError
-from headrace._options import S3Addressing, S3Checksum, S3Options
+from headrace._options import S3Addressing, S3Checksum, S3Options, host_of
 
 __all__ = ["AwsConfiguration", "aws_configuration"]
 
@@ -320,7 +319,7 @@ def _expanded(path: str) -> str:
 def _is_number(endpoint: str) -> bool:
     """Return whether an endpoint's host is an address instead of a name."""
     try:
-        ipaddress.ip_address(urlsplit(endpoint).hostname or "")
+        ipaddress.ip_address(host_of(endpoint))
     except ValueError:
         return False
     return True

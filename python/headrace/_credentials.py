@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from headrace import _engine, _process
 from headrace._aws_configuration import AwsConfiguration
 from headrace._errors import InvalidArgumentError, text_of
-from headrace._options import AwsKeys, BearerToken, Environment, provider_of, require
+from headrace._options import AwsKeys, BearerToken, Environment, host_of, provider_of, require
 
 __all__ = [
     "AwsCredentials",
@@ -210,9 +210,7 @@ def _name_of(credentials: object) -> str:
 def _is_googles_own(endpoint: str) -> bool:
     if not endpoint:
         return True
-    scheme, _, rest = endpoint.partition("://")
-    host = rest.partition("/")[0].partition(":")[0]
-    return scheme == "https" and host.endswith(".googleapis.com")
+    return endpoint.startswith("https://") and host_of(endpoint).endswith(".googleapis.com")
 
 
 def _is_anonymous(credentials: object) -> bool:

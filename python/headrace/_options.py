@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
@@ -496,6 +497,11 @@ ProviderOptions = GcsOptions | S3Options | AisOptions
 
 # What a scheme's stores take as ``provider=``.
 _PROVIDERS: dict[str, type] = {"gs": GcsOptions, "s3": S3Options, "ais": AisOptions}
+
+
+def host_of(endpoint: str) -> str:
+    """Return the host in an endpoint, without brackets; ``""`` if there is none."""
+    return urlsplit(endpoint).hostname or ""
 
 
 def provider_of(scheme: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
+import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -121,3 +123,37 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()
+
+
+class S3InFolder(Running):
+    """A server that speaks S3, on an empty folder that goes away with it.
+
+    `url` is its endpoint, for `access_key` and `secret_key`.
+    """
+
+    access_key, secret_key = "headrace", "headrace-password"
+
+    def __init__(self, name: str, command: Callable[[Path, int], Sequence[str]]) -> None:
+        """Start what `command` says for the folder and a port."""
+        self._folder = tempfile.TemporaryDirectory(prefix=f"headrace-{name}-")
+        self.folder = Path(self._folder.name)
+        try:
+            self._process = ServerProcess(
+                lambda port: command(self.folder, port),
+                host="127.0.0.1",
+                port=0,
+                log_file=self.folder / f"{name}.log",
+            )
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self.url = f"http://127.0.0.1:{self._process.port}"
+
+    def make_bucket(self, name: str) -> None:
+        """Make an empty bucket, without a signature."""
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/{name}", method="PUT")).close()
+
+    def stop(self) -> None:
+        """End it, and remove what it keeps."""
+        self._process.stop()
+        self._folder.cleanup()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
-from testing.servers.process import REPOSITORY, Running, ServerProcess
+from testing.servers.process import REPOSITORY, S3InFolder
 
 
 def binary() -> Path:
@@ -16,43 +15,25 @@ def binary() -> Path:
     return Path(named) if named else REPOSITORY / "build" / "servers" / "versitygw"
 
 
-class VersityServer(Running):
-    """One gateway on an empty folder; `url` is its endpoint, for `access_key` and `secret_key`."""
-
-    access_key, secret_key = "headrace", "headrace-password"
+class VersityServer(S3InFolder):
+    """One gateway."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-versitygw-")
-        root = Path(self._folder.name)
-        self._data, attributes = root / "data", root / "attributes"
-        self._data.mkdir()
-        attributes.mkdir()
-
-        def command(port: int) -> list[str]:
+        def command(folder: Path, port: int) -> list[str]:
+            for each in ("data", "attributes"):
+                (folder / each).mkdir(exist_ok=True)
             return [
                 str(binary()),
                 f"--access={self.access_key}",
                 f"--secret={self.secret_key}",
                 f"--port=127.0.0.1:{port}",
                 "posix",
-                f"--sidecar={attributes}",
-                str(self._data),
+                f"--sidecar={folder / 'attributes'}",
+                str(folder / "data"),
             ]
 
-        try:
-            self._process = ServerProcess(
-                command, host="127.0.0.1", port=0, log_file=root / "versitygw.log"
-            )
-        except BaseException:
-            self._folder.cleanup()
-            raise
-        self.url = f"http://127.0.0.1:{self._process.port}"
+        super().__init__("versitygw", command)
 
     def make_bucket(self, name: str) -> None:
         """Make an empty bucket."""
-        (self._data / name).mkdir()
-
-    def stop(self) -> None:
-        """End it, and remove what it keeps."""
-        self._process.stop()
-        self._folder.cleanup()
+        (self.folder / "data" / name).mkdir()

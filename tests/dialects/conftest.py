@@ -12,6 +12,7 @@ from testing.faultserver.client import FaultServer
 from testing.servers import MinioServer
 from testing.servers import minio as minio_module
 from testing.servers.moto import MotoServer
+from testing.servers.process import S3InFolder
 from testing.servers.s3mock import S3MockServer
 from testing.servers.versitygw import VersityServer
 from tests.cli.conftest import nursery, run, start
@@ -34,7 +35,7 @@ def _minio(request: pytest.FixtureRequest) -> Service:
 
 
 def _other(request: pytest.FixtureRequest, name: str) -> Service:
-    server: VersityServer | MotoServer | S3MockServer = request.getfixturevalue(name)
+    server: S3InFolder = request.getfixturevalue(name)
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.make_bucket(bucket)
     keys = headrace.AwsKeys(server.access_key, server.secret_key)

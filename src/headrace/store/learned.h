@@ -23,16 +23,16 @@ class Learned {
 
   Treatment at(TimePoint now) const {
     const int64_t told = told_.load(std::memory_order_relaxed);
-    const auto answer = static_cast<Treatment>(told & kTreatment);
+    const auto answer = static_cast<Treatment>(told & kMask);
     if (answer == Treatment::kUnknown || answer == Treatment::kTaken) return answer;
-    return now.time_since_epoch().count() < told >> kTreatmentBits ? answer : Treatment::kUnknown;
+    return now.time_since_epoch().count() < told >> kBits ? answer : Treatment::kUnknown;
   }
   // True if that is news.
   bool note(Treatment answer, TimePoint now) {
     const bool is_news = at(now) != answer;
     const bool lasts = answer == Treatment::kUnknown || answer == Treatment::kTaken;
     const int64_t until = lasts ? 0 : (now + kForgottenAfter).time_since_epoch().count();
-    const int64_t told = until << kTreatmentBits | static_cast<int64_t>(answer);
+    const int64_t told = until << kBits | static_cast<int64_t>(answer);
     if (told_.load(std::memory_order_relaxed) != told) {
       told_.store(told, std::memory_order_relaxed);
     }
@@ -40,8 +40,8 @@ class Learned {
   }
 
  private:
-  static constexpr int kTreatmentBits = 2;
-  static constexpr int64_t kTreatment = (1 << kTreatmentBits) - 1;
+  static constexpr int kBits = 2;
+  static constexpr int64_t kMask = (1 << kBits) - 1;
   // Above the answer: until when it is believed, in the clock's nanoseconds (73 years are enough).
   std::atomic<int64_t> told_ = 0;
 };

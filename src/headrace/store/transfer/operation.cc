@@ -702,8 +702,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     retries_.begin_attempt();
     reached_server_ = false;
     const bool changes = request.method != "GET" && request.method != "HEAD";
-    if (via_->host().asks_for_bodies.at(now) == Learned::Treatment::kRefused) {
-      request.waits_for_continue = false;
+    if (request.waits_for_continue) {
+      request.waits_for_continue =
+          via_->host().asks_for_bodies.at(now) != Learned::Treatment::kRefused;
     }
     connection_ = is_new ? via_->new_connection() : via_->take_connection(/*must_look=*/changes);
     connection_->begin_use(now);

@@ -206,7 +206,6 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   if (!told || !sums_.crc32c || completed->generation.empty()) return look_at_result();
   // All but the time is known, as after a write by one request. A look that fails would only make
   // a failure of what has succeeded.
-  const std::vector<Checksum> parts = part_sums();
   if (const auto* const whole = std::get_if<Checksum>(&*told)) {
     const Checksum ours = sum_like(*whole);
     if (ours.empty() || ours != *whole) {
@@ -219,6 +218,7 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
     return end_with_sum(std::move(completed->generation), ours);
   }
   const auto& composite = std::get<CompositeChecksum>(*told);
+  const std::vector<Checksum> parts = part_sums();
   // Where the service has told nothing of a part, there is nothing to compare with.
   const bool all_told = std::ranges::all_of(
       parts, [&](const Checksum& sum) { return sum.kind() == composite.kind(); });
