@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -352,6 +353,16 @@ def read(store: headrace.Store) -> bytes:
     return store.read("a").bytes()
 
 
+@pytest.fixture
+def own_forkserver() -> Iterator[None]:
+    """A server that gets the environment of this test, and does not hand it to later tests."""
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server._stop()
+    yield
+    server._stop()
+
+
+@pytest.mark.usefixtures("own_forkserver")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_another_process_reads_from_where_an_opened_store_does(
     method: str, machine: Machine, there: FaultServer
