@@ -69,7 +69,8 @@ class SlowReader {
  public:
   Result<ObjectPage> read(std::string_view xml) {
     XmlDocument document;
-    if (!document.parse(xml) || document.root_name() != "ListBucketResult") return corrupt("root");
+    // By another name it is one if it says whether it goes on, which is required below.
+    if (!document.parse(xml) || document.root_name() == "Error") return corrupt("root");
     const pugi::xml_node root = document.root();
     const std::string encoding = only(root, "EncodingType").value_or("");
     if (!encoding.empty() && encoding != "url") return corrupt("EncodingType");
@@ -97,11 +98,10 @@ class SlowReader {
  private:
   void require(bool holds) { is_good_ = is_good_ && holds; }
   std::string leaf(const pugi::xml_node& node) {
-    const pugi::xml_node inside = node.first_child();
-    if (!inside) return node.value();
-    require(std::string_view(node.value()).empty() && inside.type() == pugi::node_cdata &&
-            !inside.next_sibling());
-    return inside.value();
+    for (const pugi::xml_node& inside : node.children()) {
+      require(inside.type() == pugi::node_cdata || inside.type() == pugi::node_pcdata);
+    }
+    return xml_text(node);
   }
   std::optional<std::string> only(const pugi::xml_node& parent, std::string_view name) {
     std::optional<std::string> text;

@@ -44,13 +44,14 @@ class PageScanner {
  public:
   explicit PageScanner(std::string_view xml) : xml_(xml) {}
 
-  Result<ListedPage> scan() {
+  // What it gives points into the document, and into this where a text came in pieces.
+  Result<ListedPage> scan() & {
     // By another name, it is a listing only if it says whether it goes on: a page of a login is
     // none.
-    const bool is_named = xml_.enter() && xml_.name() == "ListBucketResult";
+    const std::string root(xml_.enter() ? xml_.name() : "");
     const bool is_good = take_page();
     if (!xml_.is_whole()) return corrupt("a listing that is no XML");
-    if (!is_named && !page_.is_truncated.is_there) {
+    if (root == "Error" || (root != "ListBucketResult" && !page_.is_truncated.is_there)) {
       return corrupt("a listing that is no ListBucketResult");
     }
     if (!is_good) return corrupt("a listing with ", refusal_);
@@ -233,7 +234,8 @@ class PageReader {
 }  // namespace
 
 Result<ColumnPage> parse_s3_list(std::string_view xml) {
-  const Result<ListedPage> listed = PageScanner(xml).scan();
+  PageScanner scanner(xml);
+  const Result<ListedPage> listed = scanner.scan();
   if (!listed) return std::unexpected(listed.error());
   ColumnPage page;
   page.reserve(listed->objects.size(), xml.size() / 4);

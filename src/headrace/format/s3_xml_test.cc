@@ -85,6 +85,28 @@ TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
   EXPECT_EQ(name_of("//a/./../b"), "//a/./../b");
 }
 
+TEST(S3Listing, AnyTextOfAPageMayComeInPieces) {
+  const std::string name(100, 'n'), etag(100, 'e'), prefix(100, 'p'), token(100, 't');
+  const auto in_pieces = [](std::string_view text) {
+    return cat("<!-- -->", text.substr(0, 1), "<!-- --><![CDATA[", text.substr(1), "]]>");
+  };
+  const Result<ObjectPage> page = objects_of(cat(
+      "<ListBucketResult><IsTruncated>", in_pieces("true"), "</IsTruncated><Contents><Key>",
+      in_pieces(name), "</Key><Size>", in_pieces("1234"), "</Size><ETag>", in_pieces(etag),
+      "</ETag><LastModified>", in_pieces("2026-11-21T10:00:00Z"), "</LastModified><StorageClass>",
+      in_pieces("STANDARD"), "</StorageClass></Contents><CommonPrefixes><Prefix>",
+      in_pieces(prefix), "</Prefix></CommonPrefixes><NextContinuationToken>", in_pieces(token),
+      "</NextContinuationToken><KeyCount>", in_pieces("2"), "</KeyCount></ListBucketResult>"));
+  ASSERT_TRUE(page.has_value()) << page.error().to_string();
+  EXPECT_EQ(page->objects.at(0).name, name);
+  EXPECT_EQ(page->objects.at(0).size_bytes, 1234u);
+  EXPECT_EQ(page->objects.at(0).generation, etag);
+  EXPECT_EQ(page->objects.at(0).updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
+  EXPECT_EQ(page->objects.at(0).storage_class, "STANDARD");
+  EXPECT_THAT(page->prefixes, ElementsAre(prefix));
+  EXPECT_EQ(page->next_page_token, token);
+}
+
 TEST(S3Listing, HowAPageIsWrittenDoesNotMatter) {
   const Result<ObjectPage> plain = objects_of(kPage);
   const Result<ObjectPage> other = objects_of(
@@ -129,6 +151,12 @@ TEST(S3Listing, ByAnotherNameItIsOneIfItSaysWhetherItGoesOn) {
   for (const char* other : {"<html><body>Log in</body></html>", "<Error><Code>A</Code></Error>"}) {
     EXPECT_EQ(objects_of(other).error().code(), Code::kCorrupt) << other;
   }
+}
+
+TEST(S3Listing, AnErrorIsNone) {
+  EXPECT_EQ(
+      objects_of("<Error><Code>A</Code><IsTruncated>false</IsTruncated></Error>").error().code(),
+      Code::kCorrupt);
 }
 
 TEST(S3Listing, AReferenceInCdataIsText) {

@@ -175,9 +175,9 @@ bool XmlScanner::leave_text(XmlText& text) {
       text = text_;
       return;
     }
-    if (pieces == 2) joined_.emplace_back(text.read(scratch));
-    joined_.back().append(text_.read(scratch));
-    text = {.raw = joined_.back()};
+    if (pieces == 2) joined_.emplace_front(text.read(scratch));
+    joined_.front().append(text_.read(scratch));
+    text = {.raw = joined_.front()};
   };
   while (true) {
     switch (next()) {
@@ -187,7 +187,7 @@ bool XmlScanner::leave_text(XmlText& text) {
         break;
       case Token::kText: {
         const bool is_last = at_[1] == '/';
-        if (is_white_space(text_.raw) && (!is_last || sections > 0)) break;
+        if (is_white_space(text_.raw) && (!is_last || sections > 0 || pieces > 1)) break;
         add();
         break;
       }

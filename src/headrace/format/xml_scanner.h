@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <forward_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,8 +67,8 @@ class XmlScanner {
   // Skips what is left of the current element, and leaves it.
   void leave();
   // The same of an element that has nothing but text inside, in pieces where there are comments or
-  // CDATA; white space around CDATA is none. False if there are elements. The text lasts as long as
-  // the scanner.
+  // CDATA: what xml_text() gives of it. White space between pieces is none. False if there are
+  // elements. The text lasts as long as the scanner.
   bool leave_text(XmlText& text);
   // Goes to the end of the document: true if it is one, with one root.
   bool is_whole();
@@ -120,8 +120,8 @@ class XmlScanner {
   const char *at_, *end_;
   std::vector<std::string_view> open_;  // the elements that were entered and not left
   std::string_view name_;
-  XmlText text_;                    // of the last token
-  std::deque<std::string> joined_;  // texts that came in pieces
+  XmlText text_;                           // of the last token
+  std::forward_list<std::string> joined_;  // texts that came in pieces
   Marks marks_;
   bool is_empty_ = false;  // the current element is "<a/>"
   bool has_root_ = false, is_good_ = true;

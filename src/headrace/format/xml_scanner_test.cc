@@ -150,6 +150,15 @@ TEST(XmlScanner, TextsInPiecesAreJoined) {
   EXPECT_EQ(text_of("<a>b<![CDATA[&amp;]]></a>"), "b&amp;");
   EXPECT_EQ(text_of("<a><![CDATA[b]]]]><![CDATA[>c]]></a>"), "b]]>c");
   EXPECT_EQ(text_of("<a><![CDATA[b]]>&lt;&#13;<?c?>d\r\n</a>"), "b<\rd\n");
+  // As the other reader of XML joins them, white space included.
+  for (const char* document :
+       {"<a>b<!-- -->c</a>", "<a>b<!-- --> </a>", "<a> <!-- -->b</a>", "<a>b<!-- -->c<!-- --> </a>",
+        "<a>b<!-- --> <!-- -->c</a>", "<a><![CDATA[b]]> </a>", "<a> <![CDATA[ ]]> </a>",
+        "<a>b<![CDATA[c]]>d<?e?> </a>", "<a> <!-- --> </a>"}) {
+    XmlDocument parsed;
+    ASSERT_TRUE(parsed.parse(document)) << document;
+    EXPECT_EQ(text_of(document), xml_text(parsed.root())) << document;
+  }
   // The first is still there when the second one is read.
   XmlScanner xml("<a><b>1<!-- -->2</b><b>3<!-- -->4<!-- -->5</b></a>");
   XmlText first, second;
