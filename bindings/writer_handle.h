@@ -7,8 +7,8 @@
 
 #include "convert.h"
 #include "headrace/engine.h"
-#include "headrace/store/writing/object_writer.h"
-#include "headrace/store/writing/part_body.h"
+#include "headrace/store/object_writer.h"
+#include "headrace/store/part_body.h"
 
 namespace headrace::python {
 

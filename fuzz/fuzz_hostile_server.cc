@@ -15,7 +15,7 @@
 #include "fuzz/hostile_server.h"
 #include "headrace/engine.h"
 #include "headrace/store/listing/listing.h"
-#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/object_writer.h"
 
 using namespace headrace;
 using fuzz::check;

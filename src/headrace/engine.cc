@@ -25,13 +25,13 @@
 #include "headrace/store/ais/ais_protocol.h"
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
-#include "headrace/store/http_store.h"
+#include "headrace/store/object_writer.h"
 #include "headrace/store/reading/batch_get_fetcher.h"
 #include "headrace/store/reading/compose_fetcher.h"
 #include "headrace/store/reading/grouped_reads.h"
+#include "headrace/store/remote/http_store.h"
 #include "headrace/store/s3/s3_protocol.h"
 #include "headrace/store/transfer/host.h"
-#include "headrace/store/writing/object_writer.h"
 
 #ifndef HEADRACE_VERSION
 #define HEADRACE_VERSION "0"
@@ -332,8 +332,8 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
   if (!provider) return std::unexpected(std::move(provider.error()));
   Result<std::shared_ptr<Host>> host = this->host(provider->endpoint, options);
   if (!host) return std::unexpected(std::move(host.error()));
-  const HttpStore::Reach reach = [weak = weak_from_this(), options](
-                                     const Endpoint& endpoint) -> Result<std::shared_ptr<Host>> {
+  const RemoteRoot::Reach reach = [weak = weak_from_this(), options](
+                                      const Endpoint& endpoint) -> Result<std::shared_ptr<Host>> {
     const std::shared_ptr<State> alive = weak.lock();
     if (alive == nullptr) return fail(Code::kCancelled, "the engine was stopped");
     return alive->host(endpoint, options);
@@ -344,8 +344,10 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
   const std::shared_ptr<Pace> pace = (*host)->paces.of(protocol->url_of(""));
   const auto store_with = [&](std::unique_ptr<const Protocol> its_protocol,
                               const StoreOptions& its_options, std::shared_ptr<HttpStore> bucket) {
-    return std::make_shared<HttpStore>(resources, *host, pace, std::move(its_protocol), its_options,
-                                       reach, std::move(bucket));
+    auto remote =
+        std::make_shared<RemoteRoot>(resources, *host, pace, std::move(its_protocol), its_options,
+                                     reach, bucket ? bucket->remote() : nullptr);
+    return std::make_shared<HttpStore>(std::move(remote), its_options, std::move(bucket));
   };
   // And what is copied through here is read by it, as it is stored.
   const bool reads_stored =

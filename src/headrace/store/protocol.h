@@ -21,11 +21,11 @@
 #include "headrace/format/object_info.h"
 #include "headrace/format/url.h"
 #include "headrace/http/message.h"
+#include "headrace/store/credential.h"
 #include "headrace/store/generation_text.h"
+#include "headrace/store/optional_headers.h"
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
-#include "headrace/store/transfer/credential.h"
-#include "headrace/store/transfer/optional_headers.h"
 #include "headrace/store/upload_sums.h"
 
 namespace headrace {
@@ -346,11 +346,10 @@ enum class ListBounds : uint8_t {
 };
 
 // Builds requests, reads responses and maps errors. No I/O, and no state except the bucket and the
-// root. Each provider is a protocol; everything else (retry, ranges, checksums) is written once, in
-// HttpStore.
-// Names passed in are relative to the root, which the protocol prepends. Names it parses are the
-// full names that the service reported; the attempts take the root off (Root::strip).
-// Thread: any (immutable).
+// root. Each provider is a protocol; everything else (retry, ranges, checksums) is written once,
+// for all of them. Names passed in are relative to the root, which the protocol prepends. Names it
+// parses are the full names that the service reported; the attempts take the root off
+// (Root::strip). Thread: any (immutable).
 class Protocol {
  public:
   explicit Protocol(Root root) : root_(std::move(root)) {}

@@ -11,6 +11,8 @@
 
 namespace headrace {
 
+inline constexpr const char* kEmptyName = "an object's name must not be empty";
+
 // Callers use names below the root; services use full names. A protocol prepends the root, suitably
 // encoded; strip() takes it off the names in answers.
 // Thread: any (immutable).

@@ -7,7 +7,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/ais_list.h"
 #include "headrace/store/ais/ais_protocol.h"
-#include "headrace/store/listing/name_before.h"
+#include "headrace/store/name_before.h"
 
 namespace headrace {
 namespace {

@@ -15,8 +15,8 @@
 #include "headrace/format/http_range.h"
 #include "headrace/format/percent.h"
 #include "headrace/store/ais/ais_list_page.h"
-#include "headrace/store/listing/name_before.h"
-#include "headrace/store/transfer/bearer_signer.h"
+#include "headrace/store/bearer_signer.h"
+#include "headrace/store/name_before.h"
 
 namespace headrace {
 namespace {
@@ -335,7 +335,7 @@ Result<ObjectInfo> AisProtocol::parse_written(const Response& response, const Wr
 bool AisProtocol::tells_written(const ResponseHead& head) const { return AisFacts(head).from_ais; }
 
 Result<void> AisProtocol::check_new_name(std::string_view name) const {
-  if (name.empty()) return invalid_argument("an object's name must not be empty");
+  if (name.empty()) return invalid_argument(kEmptyName);
   const std::string wrong = AisPaths::wrong_with(name);
   if (wrong.empty()) return {};
   return invalid_argument("AIStore has no objects of such a name: ", wrong);

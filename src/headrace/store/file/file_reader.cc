@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "headrace/base/mutex.h"
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {

@@ -20,8 +20,8 @@
 #include "headrace/store/file/file_rename.h"
 #include "headrace/store/file/file_root.h"
 #include "headrace/store/file/file_upload.h"
-#include "headrace/store/reading/join_ranges.h"
-#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/join_ranges.h"
+#include "headrace/store/object_writer.h"
 
 namespace headrace {
 namespace {

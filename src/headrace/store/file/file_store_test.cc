@@ -24,7 +24,7 @@
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
-#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/object_writer.h"
 
 // Targets and requests name the fields that a test is about; the others keep their defaults.
 #pragma clang diagnostic ignored "-Wmissing-designated-field-initializers"

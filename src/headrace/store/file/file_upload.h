@@ -11,7 +11,7 @@
 #include "headrace/base/thread_pool.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/options.h"
-#include "headrace/store/writing/upload.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
 

@@ -12,7 +12,7 @@
 #include "headrace/format/http_range.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/percent.h"
-#include "headrace/store/transfer/bearer_signer.h"
+#include "headrace/store/bearer_signer.h"
 
 namespace headrace {
 namespace {
@@ -159,7 +159,7 @@ void GcsProtocol::build_write(HttpRequest& request, const WriteRequest& write,
 }
 
 Result<void> GcsProtocol::check_new_name(std::string_view relative) const {
-  if (relative.empty()) return invalid_argument("an object's name must not be empty");
+  if (relative.empty()) return invalid_argument(kEmptyName);
   const std::string name = root().full_name(relative);
   constexpr size_t kMaxNameBytes = 1024;
   constexpr std::string_view kForbidden = ".well-known/acme-challenge/";

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {

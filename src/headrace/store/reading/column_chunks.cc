@@ -4,7 +4,7 @@
 #include <numeric>
 #include <optional>
 
-#include "headrace/store/reading/join_ranges.h"
+#include "headrace/store/join_ranges.h"
 
 namespace headrace {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "headrace/store/object_store.h"
-#include "headrace/store/reading/slot_memory.h"
-#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/object_writer.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {

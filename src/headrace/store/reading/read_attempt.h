@@ -11,7 +11,7 @@
 
 #include "headrace/base/block_pool.h"
 #include "headrace/store/read_batch.h"
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 #include "headrace/store/transfer/operation.h"
 
 namespace headrace {

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "headrace/http/message.h"
+#include "headrace/store/optional_headers.h"
 #include "headrace/store/options.h"
 #include "headrace/store/root.h"
-#include "headrace/store/transfer/optional_headers.h"
 #include "headrace/store/upload_sums.h"
 
 namespace headrace {

@@ -12,7 +12,7 @@
 #include "headrace/format/s3_xml.h"
 #include "headrace/format/sigv4.h"
 #include "headrace/format/xml_error.h"
-#include "headrace/store/listing/name_before.h"
+#include "headrace/store/name_before.h"
 #include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {
@@ -264,7 +264,7 @@ Checksum S3Protocol::told_md5(const ResponseHead& head) const {
 }
 
 Result<void> S3Protocol::check_new_name(std::string_view relative) const {
-  if (relative.empty()) return invalid_argument("an object's name must not be empty");
+  if (relative.empty()) return invalid_argument(kEmptyName);
   constexpr size_t kMaxNameBytes = 1024;
   const size_t size = root().text().size() + relative.size();
   if (size > kMaxNameBytes) {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "headrace/format/percent.h"
-#include "headrace/store/listing/name_before.h"
+#include "headrace/store/name_before.h"
 #include "headrace/store/s3/s3_errors.h"
 
 namespace headrace {

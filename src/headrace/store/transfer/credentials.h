@@ -15,7 +15,7 @@
 #include "headrace/base/may_block.h"
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
-#include "headrace/store/transfer/credential.h"
+#include "headrace/store/credential.h"
 
 namespace headrace {
 

@@ -17,9 +17,8 @@
 #include "headrace/http/io_thread.h"
 #include "headrace/http/message.h"
 #include "headrace/store/read_batch.h"
-#include "headrace/store/reading/batch_get.h"
-#include "headrace/store/reading/piece_queue.h"
 #include "headrace/store/transfer/admission.h"
+#include "headrace/store/transfer/batch_get_record.h"
 #include "headrace/store/transfer/body_rates.h"
 #include "headrace/store/transfer/hedge_rules.h"
 #include "headrace/store/transfer/host_log.h"
@@ -27,6 +26,7 @@
 #include "headrace/store/transfer/map_keeper.h"
 #include "headrace/store/transfer/outage.h"
 #include "headrace/store/transfer/pace.h"
+#include "headrace/store/transfer/piece_queue.h"
 #include "headrace/store/transfer/retry.h"
 
 namespace headrace {
@@ -35,7 +35,7 @@ class HostLane;
 class Slot;
 struct PacedLine;
 
-// Reads the pieces that it has queued in a lane. Implemented by HttpStore.
+// Reads the pieces that it has queued in a lane. Implemented by HttpReader.
 // Thread: I/O.
 class PieceReader {
  public:

@@ -13,7 +13,7 @@
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
-#include "headrace/store/transfer/optional_headers.h"
+#include "headrace/store/optional_headers.h"
 #include "headrace/store/upload_sums.h"
 
 namespace headrace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "headrace/store/fault_server_test_support.h"
+#include "headrace/store/object_writer.h"
 #include "headrace/store/temporary_names.h"
-#include "headrace/store/writing/object_writer.h"
 
 namespace headrace {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "headrace/base/mutex.h"
 #include "headrace/store/learned.h"
-#include "headrace/store/transfer/optional_headers.h"
+#include "headrace/store/optional_headers.h"
 #include "headrace/store/upload_sums.h"
 
 namespace headrace {

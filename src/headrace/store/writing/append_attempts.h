@@ -4,8 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "headrace/store/transfer/remote_root.h"
+#include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
-#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 
@@ -39,6 +40,15 @@ class FlushAttempt final : public TextAttempt {
   Result<Verdict> finish() override;
   const std::string name_, handle_;
 };
+
+// Whether an object that was found has to be told its type and encoding: where uploads do not tell
+// them, it has none, or those of what it has replaced.
+inline bool has_to_describe(const RemoteRoot& remote, const ObjectInfo& found,
+                            const WriteRequest& like) {
+  return remote.protocol().describing() != nullptr &&
+         (found.content_type != like.content_type ||
+          found.content_encoding != like.content_encoding);
+}
 
 // Tells what an object is. It may be repeated.
 class DescribeAttempt final : public TextAttempt {

@@ -2,25 +2,28 @@
 
 #include <utility>
 
-#include "headrace/store/http_store.h"
 #include "headrace/store/transfer/retry.h"
+#include "headrace/store/transfer/stat_attempt.h"
+#include "headrace/store/writing/append_attempts.h"
+#include "headrace/store/writing/rename_attempt.h"
+#include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 
-AppendUpload::AppendUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : HttpUpload(std::move(store), std::move(target)) {}
+AppendUpload::AppendUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target)
+    : HttpUpload(std::move(remote), std::move(target)) {}
 
 std::string AppendUpload::temporary() {
   const Lock lock(mutex_);
   return temporary_;
 }
 
-std::string AppendUpload::full_target() const { return store_->root().full_name(target_.name); }
+std::string AppendUpload::full_target() const { return remote_->root().full_name(target_.name); }
 
 void AppendUpload::choose_name(Result<bool> known) {
   std::string name;
   if (known) {
-    name = bucket_->name_beside(cat(new_temporary_prefix(*store_), "stream-"), full_target());
+    name = bucket_->name_beside(cat(new_temporary_prefix(*remote_), "stream-"), full_target());
     if (name.empty()) known = fail(Code::kUnavailable, "the cluster has no target for it");
   }
   {
@@ -78,7 +81,7 @@ void AppendUpload::advance() {
   }
   const uint32_t number = next.part->part_number;
   track<std::string>(
-      bucket_->append_part(temporary(), std::move(handle), std::move(next.part)),
+      bucket_->run<AppendAttempt>(temporary(), std::move(handle), std::move(next.part)),
       [this, number, done = std::move(next.done)](Result<std::string> result) mutable {
         appended(number, std::move(done), std::move(result));
       });
@@ -122,20 +125,22 @@ void AppendUpload::publish(const Whole& whole, Published done) {
     handle = handle_;
     flushed_ = true;
   }
-  track<bool>(bucket_->flush_append(temporary(), std::move(handle)), [this](Result<bool> result) {
-    look_at_temporary(result ? std::nullopt : std::optional(std::move(result.error())));
-  });
+  track<bool>(bucket_->run<FlushAttempt>(temporary(), std::move(handle)),
+              [this](Result<bool> result) {
+                look_at_temporary(result ? std::nullopt : std::optional(std::move(result.error())));
+              });
 }
 
 void AppendUpload::look_at_temporary(std::optional<Error> flush_error) {
-  track<ObjectInfo>(bucket_->stat(temporary()), [this, flush_error = std::move(flush_error)](
-                                                    Result<ObjectInfo> found) {
-    if (!found) {
-      finish(std::unexpected(with_url(flush_error ? *flush_error : found.error())));
-    } else {
-      check(*found);
-    }
-  });
+  track<ObjectInfo>(
+      bucket_->run<StatAttempt>(temporary()),
+      [this, flush_error = std::move(flush_error)](Result<ObjectInfo> found) {
+        if (!found) {
+          finish(std::unexpected(with_url(flush_error ? *flush_error : found.error())));
+        } else {
+          check(*found);
+        }
+      });
 }
 
 void AppendUpload::check(const ObjectInfo& temporary) {
@@ -154,18 +159,19 @@ void AppendUpload::check(const ObjectInfo& temporary) {
                                .with_url(url_)));
     return;
   }
-  if (!bucket_->are_together(temporary.name, full_target()) && !bucket_->moves_to(full_target())) {
+  if (!bucket_->are_together(temporary.name, full_target()) &&
+      !bucket_->protocol().appends()->moves_to(full_target())) {
     finish(std::unexpected(Error(Code::kUnavailable,
                                  "the cluster has changed while it was written, and cannot move an "
                                  "object of such a name: it has to be written again")
                                .with_url(url_)));
     return;
   }
-  if (!bucket_->has_to_describe(temporary, target_)) {
+  if (!has_to_describe(*bucket_, temporary, target_)) {
     rename(temporary);
     return;
   }
-  track<bool>(bucket_->describe(temporary.name, target_),
+  track<bool>(bucket_->run<DescribeAttempt>(temporary.name, target_),
               [this, temporary](Result<bool> described) {
                 if (described) {
                   rename(temporary);
@@ -182,14 +188,14 @@ void AppendUpload::rename(ObjectInfo temporary) {
   temporary.content_encoding = target_.content_encoding;
   CopyRequest request{
       .source_name = temporary.name, .name = full_target(), .precondition = target_.precondition};
-  track<ObjectInfo>(bucket_->rename_at_once(std::move(request), std::move(temporary)),
+  track<ObjectInfo>(bucket_->run<RenameAttempt>(std::move(request), std::move(temporary)),
                     [this](Result<ObjectInfo> info) {
                       if (info) {
                         {
                           const Lock lock(mutex_);
                           renamed_ = true;
                         }
-                        if (Result<void> below = store_->root().strip(*info); !below) {
+                        if (Result<void> below = remote_->root().strip(*info); !below) {
                           info = std::unexpected(std::move(below.error()).with_url(url_));
                         }
                       } else {
@@ -216,20 +222,22 @@ void AppendUpload::begin_cleaning() {
     return;
   }
   const auto remove = [this, self = shared_from_this()] {
-    bucket_->remove(temporary(), {})->then([this, self](Result<bool> removed) {
-      if (removed || removed.error().code() == Code::kNotFound) {
-        cleaned({});
-      } else {
-        cleaned(std::unexpected(Error(removed.error().code(),
+    bucket_->run<RemoveAttempt>(temporary(), Precondition{}, bucket_->learned().removal_conditions)
+        ->then([this, self](Result<bool> removed) {
+          if (removed || removed.error().code() == Code::kNotFound) {
+            cleaned({});
+          } else {
+            cleaned(
+                std::unexpected(Error(removed.error().code(),
                                       cat("the temporary object ", temporary(),
                                           " could not be removed: ", removed.error().message()))));
-      }
-    });
+          }
+        });
   };
   if (flushed) {
     remove();
   } else {
-    bucket_->flush_append(temporary(), std::move(handle))->then([remove](const Result<bool>&) {
+    bucket_->run<FlushAttempt>(temporary(), std::move(handle))->then([remove](const Result<bool>&) {
       remove();
     });
   }

@@ -16,7 +16,7 @@ namespace headrace {
 // Thread: any. Owns the temporary object.
 class AppendUpload final : public HttpUpload {
  public:
-  AppendUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
+  AppendUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
 
   // In any order; they are sent in theirs.
   void send(std::shared_ptr<const UploadPart> part, Done done) override;

@@ -2,22 +2,23 @@
 
 #include <utility>
 
-#include "headrace/store/http_store.h"
+#include "headrace/store/transfer/stat_attempt.h"
+#include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 
-HttpUpload::HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : store_(std::move(store)),
-      bucket_(store_->bucket()),
+HttpUpload::HttpUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target)
+    : remote_(std::move(remote)),
+      bucket_(remote_->bucket()),
       target_(std::move(target)),
-      url_(store_->url_of(target_.name)) {}
+      url_(remote_->url_of(target_.name)) {}
 
 HttpUpload::Limits HttpUpload::limits() const {
-  return {.max_object_bytes = store_->write_limits().max_object_bytes};
+  return {.max_object_bytes = remote_->write_limits().max_object_bytes};
 }
 
-std::string HttpUpload::new_temporary_prefix(const HttpStore& store) {
-  return store.temporaries().new_upload();
+std::string HttpUpload::new_temporary_prefix(const RemoteRoot& remote) {
+  return remote.temporaries().new_upload();
 }
 
 Error HttpUpload::with_url(Error error) const { return std::move(error).with_url(url_); }
@@ -52,26 +53,34 @@ void HttpUpload::publish_joined(Sources sources) {
         Error(Code::kInternal, "its parts are not what was written").with_url(url_)));
     return;
   }
-  track<ObjectInfo>(bucket_->compose({.sources = std::move(sources),
-                                      .name = store_->root().full_name(target_.name),
-                                      .content_type = target_.content_type,
-                                      .content_encoding = target_.content_encoding,
-                                      .precondition = target_.precondition,
-                                      .linger = kLinger}),
-                    [this](Result<ObjectInfo> info) {
-                      if (info) {
-                        if (Result<void> below = store_->root().strip(*info); !below) {
-                          info = std::unexpected(std::move(below.error()).with_url(url_));
-                        }
-                      }
-                      take_published(std::move(info));
-                    });
+  track<ObjectInfo>(
+      bucket_->run<ComposeAttempt>(ComposeRequest{.sources = std::move(sources),
+                                                  .name = remote_->root().full_name(target_.name),
+                                                  .content_type = target_.content_type,
+                                                  .content_encoding = target_.content_encoding,
+                                                  .precondition = target_.precondition,
+                                                  .linger = kLinger}),
+      [this](Result<ObjectInfo> info) {
+        if (info) {
+          if (Result<void> below = remote_->root().strip(*info); !below) {
+            info = std::unexpected(std::move(below.error()).with_url(url_));
+          }
+        }
+        take_published(std::move(info));
+      });
+}
+
+std::shared_ptr<Pending<ObjectInfo>> HttpUpload::write(const std::shared_ptr<RemoteRoot>& remote,
+                                                       WriteRequest request,
+                                                       std::shared_ptr<const UploadPart> part) {
+  return remote->run<WriteAttempt>(std::move(request), std::move(part),
+                                   remote->learned().conditions, remote->write_sums());
 }
 
 void HttpUpload::publish_single(std::shared_ptr<const UploadPart> part, Published done) {
   begin_publishing({.part_count = 1, .size_bytes = part->size_bytes, .crc32c = part->crc32c},
                    std::move(done));
-  track<ObjectInfo>(store_->write_part(target_, std::move(part)),
+  track<ObjectInfo>(write(remote_, target_, std::move(part)),
                     [this](Result<ObjectInfo> info) { take_published(std::move(info)); });
 }
 
@@ -84,8 +93,8 @@ void HttpUpload::take_published(Result<ObjectInfo> info) {
 }
 
 void HttpUpload::look_again(Error error) {
-  track<ObjectInfo>(store_->stat(target_.name), [this, error = std::move(error)](
-                                                    Result<ObjectInfo> found) mutable {
+  track<ObjectInfo>(remote_->run<StatAttempt>(target_.name), [this, error = std::move(error)](
+                                                                 Result<ObjectInfo> found) mutable {
     const Whole wanted = whole();
     if (found && found->size_bytes == wanted.size_bytes && found->crc32c() == wanted.crc32c) {
       finish(std::move(found));

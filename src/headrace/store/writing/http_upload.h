@@ -13,11 +13,10 @@
 #include "headrace/base/mutex.h"
 #include "headrace/base/pending.h"
 #include "headrace/store/options.h"
-#include "headrace/store/writing/upload.h"
+#include "headrace/store/transfer/remote_root.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
-
-class HttpStore;
 
 // An object of one part is written directly. Otherwise a subclass sends the parts to the server,
 // and one conditional request by publish_joined() makes the object visible.
@@ -32,7 +31,7 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
  protected:
   using Sources = std::vector<ComposeSource>;
 
-  HttpUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
+  HttpUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
 
   // Runs `then` with the result. Until then cancel() cancels the request. Keeps this object alive.
   template <class T>
@@ -42,6 +41,10 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
   void publish_joined(Sources sources);
   // Takes the result of the request that makes the object visible.
   void take_published(Result<ObjectInfo> info);
+  // A whole object from one part.
+  std::shared_ptr<Pending<ObjectInfo>> write(const std::shared_ptr<RemoteRoot>& remote,
+                                             WriteRequest request,
+                                             std::shared_ptr<const UploadPart> part);
   // Ends publishing.
   void finish(Result<ObjectInfo> result);
   // Called once nothing is in progress. Removes what is left, then calls cleaned().
@@ -50,15 +53,15 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
   Whole whole();
 
   // A prefix of full names that nobody else uses.
-  static std::string new_temporary_prefix(const HttpStore& store);
+  static std::string new_temporary_prefix(const RemoteRoot& remote);
   Error with_url(Error error) const;
   Error in_part(uint32_t part_number, Error error) const;
 
   // How long to wait for the answer to a cancelled request that the server will carry out anyway.
   static constexpr std::chrono::milliseconds kLinger{1000};
 
-  const std::shared_ptr<HttpStore> store_;   // the store of the object
-  const std::shared_ptr<HttpStore> bucket_;  // the same by full names, for temporary objects
+  const std::shared_ptr<RemoteRoot> remote_;  // where the object will be
+  const std::shared_ptr<RemoteRoot> bucket_;  // the same by full names, for temporary objects
   const WriteRequest target_;
   const std::string url_;
   Mutex mutex_;

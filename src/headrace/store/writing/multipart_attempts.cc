@@ -7,7 +7,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
 #include "headrace/format/multipart_xml.h"
-#include "headrace/store/writing/part_body.h"
+#include "headrace/store/part_body.h"
 
 namespace headrace {
 

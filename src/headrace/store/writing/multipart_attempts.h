@@ -9,9 +9,9 @@
 #include "headrace/base/thread_pool.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/store/transfer/operation.h"
+#include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
 #include "headrace/store/writing/sums_of_part.h"
-#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 

@@ -4,29 +4,37 @@
 #include <utility>
 
 #include "headrace/format/running_sum.h"
-#include "headrace/store/http_store.h"
+#include "headrace/store/writing/append_attempts.h"
+#include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 
-MultipartUpload::MultipartUpload(std::shared_ptr<HttpStore> store,
-                                 std::shared_ptr<HttpStore> uploader, WriteRequest target,
+MultipartUpload::MultipartUpload(std::shared_ptr<RemoteRoot> remote,
+                                 std::shared_ptr<RemoteRoot> uploader, WriteRequest target,
                                  WriteRequest at)
-    : HttpUpload(std::move(store), std::move(target)),
+    : HttpUpload(std::move(remote), std::move(target)),
       uploader_(std::move(uploader)),
       at_(std::move(at)),
-      sums_(uploader_->part_sums()) {}
+      sums_(uploader_->part_sums()),
+      tells_xxh64_(remote_->stored_protocol().sum_told_with_parts() == ChecksumKind::kXxh64) {}
 
 MultipartUpload::Limits MultipartUpload::limits() const {
   Limits limits = HttpUpload::limits();
-  if (store_->multipart_bounds_parts()) {
+  if (multipart().bounds_parts()) {
     limits.min_part_bytes =
-        std::max(limits.min_part_bytes, store_->write_limits().min_multipart_part_bytes);
+        std::max(limits.min_part_bytes, remote_->write_limits().min_multipart_part_bytes);
   }
-  limits.max_part_bytes = store_->write_limits().max_multipart_part_bytes;
-  limits.max_parts = store_->write_limits().max_multipart_parts;
-  limits.equal_parts = store_->has_equal_parts();
-  limits.rereads = !store_->tells_xxh64();  // which is of all bytes in their order
+  limits.max_part_bytes = remote_->write_limits().max_multipart_part_bytes;
+  limits.max_parts = remote_->write_limits().max_multipart_parts;
+  limits.equal_parts = has_equal_parts();
+  limits.rereads = !tells_xxh64_;  // which is of all bytes in their order
   return limits;
+}
+
+bool MultipartUpload::has_equal_parts() const {
+  return multipart().has_equal_parts().value_or(
+      remote_->learned().unequal_parts.at(std::chrono::steady_clock::now()) ==
+      Learned::Treatment::kRefused);
 }
 
 void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
@@ -36,7 +44,7 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   bool start = false;
   {
     const Lock lock(mutex_);
-    if (store_->tells_xxh64()) {
+    if (tells_xxh64_) {
       for (const std::span<const std::byte> span : waiting.part->spans) xxh64_.extend(span);
     }
     if (start_error_) {
@@ -59,12 +67,13 @@ void MultipartUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
 }
 
 std::shared_ptr<Pending<std::string>> MultipartUpload::request_start() {
-  return uploader_->start_multipart(at_, sums_);
+  return uploader_->run<StartMultipartAttempt>(at_, sums_);
 }
 
 std::shared_ptr<Pending<SentPart>> MultipartUpload::request_part(
     const std::string& id, std::shared_ptr<const UploadPart> part) {
-  return uploader_->send_part(at_.name, id, std::move(part), sums_);
+  return uploader_->run<SendPartAttempt>(at_.name, id, std::move(part), sums_,
+                                         uploader_->engine().compute);
 }
 
 void MultipartUpload::started(Result<std::string> id) {
@@ -135,7 +144,7 @@ WholeSums MultipartUpload::whole_sums(const std::optional<Crc32c>& crc32c) {
   const UploadSums sums = sums_->now();
   WholeSums whole{.crc32c = crc32c, .always_told = sums.always_told};
   const Lock lock(mutex_);
-  if (store_->tells_xxh64()) whole.xxh64 = Checksum(ChecksumKind::kXxh64, xxh64_.value());
+  if (tells_xxh64_) whole.xxh64 = Checksum(ChecksumKind::kXxh64, xxh64_.value());
   if (sums.level == SumLevel::kCrc64Nvme && !sent_.empty()) {
     whole.crc64nvme = sent_[0].ours;
     for (size_t i = 1; i < sent_.size(); ++i) {
@@ -163,13 +172,14 @@ void MultipartUpload::complete(uint64_t size_bytes, std::optional<Crc32c> crc32c
     id = id_;
     sent = sent_;
   }
-  track<ObjectInfo>(uploader_->complete_multipart(at_.name, std::move(id), std::move(sent),
-                                                  size_bytes, sums, std::move(precondition)),
+  track<ObjectInfo>(uploader_->run<CompleteMultipartAttempt>(
+                        at_.name, std::move(id), std::move(sent), size_bytes, sums,
+                        std::move(precondition), uploader_->learned().conditions),
                     std::move(done));
 }
 
 void MultipartUpload::abort(std::string id, std::move_only_function<void(Result<bool>)> done) {
-  uploader_->abort_multipart(at_.name, std::move(id))
+  uploader_->run<AbortMultipartAttempt>(at_.name, std::move(id))
       ->then([self = shared_from_this(), done = std::move(done)](Result<bool> result) mutable {
         done(std::move(result));
       });
@@ -177,8 +187,9 @@ void MultipartUpload::abort(std::string id, std::move_only_function<void(Result<
 
 // ── Directly ─────────────────────────────────────────────────────────────────────────────────
 
-DirectMultipartUpload::DirectMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : MultipartUpload(store, store, target, target) {}
+DirectMultipartUpload::DirectMultipartUpload(std::shared_ptr<RemoteRoot> remote,
+                                             WriteRequest target)
+    : MultipartUpload(remote, remote, target, target) {}
 
 void DirectMultipartUpload::publish(const Whole& whole, Published done) {
   begin_publishing(whole, std::move(done));
@@ -188,7 +199,7 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
         const Lock lock(mutex_);
         completed_ = true;
       }
-      if (uploader_->has_to_describe(*info, target_)) {
+      if (has_to_describe(*uploader_, *info, target_)) {
         describe(std::move(*info));
         return;
       }
@@ -197,15 +208,25 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
         info->content_encoding = target_.content_encoding;
       }
     } else {
-      info = std::unexpected(with_url(uploader_->learn_from_refusal(std::move(info.error()))));
+      info = std::unexpected(with_url(learn_from_refusal(std::move(info.error()))));
     }
     take_published(std::move(info));
   });
 }
 
+Error DirectMultipartUpload::learn_from_refusal(Error error) {
+  if (multipart().has_equal_parts() || !multipart().wants_equal_parts(error)) return error;
+  remote_->learned().unequal_parts.note(Learned::Treatment::kRefused,
+                                        std::chrono::steady_clock::now());
+  return std::move(error).with_words(
+      "",
+      "; from now on this process sends it parts of one size, as the option equal_parts does: "
+      "write it again");
+}
+
 // The object is there, and whoever looks before it is described finds it without its type.
 void DirectMultipartUpload::describe(ObjectInfo info) {
-  track<bool>(uploader_->describe(at_.name, target_),
+  track<bool>(uploader_->run<DescribeAttempt>(at_.name, target_),
               [this, info = std::move(info)](Result<bool> described) mutable {
                 if (!described) {
                   Error error = with_url(std::move(described.error()));
@@ -243,9 +264,9 @@ void DirectMultipartUpload::begin_cleaning() {
 
 // ── Copied by the server ─────────────────────────────────────────────────────────────────────
 
-CopyUpload::CopyUpload(std::shared_ptr<HttpStore> store, CopyRequest request,
+CopyUpload::CopyUpload(std::shared_ptr<RemoteRoot> remote, CopyRequest request,
                        ObjectMetadata metadata)
-    : DirectMultipartUpload(std::move(store),
+    : DirectMultipartUpload(std::move(remote),
                             {.name = request.name, .precondition = request.precondition}),
       request_(std::move(request)),
       metadata_(std::move(metadata)) {
@@ -253,19 +274,20 @@ CopyUpload::CopyUpload(std::shared_ptr<HttpStore> store, CopyRequest request,
 }
 
 std::shared_ptr<Pending<std::string>> CopyUpload::request_start() {
-  return uploader_->start_multipart(at_, sums_, metadata_);
+  return uploader_->run<StartMultipartAttempt>(at_, sums_, metadata_);
 }
 
 std::shared_ptr<Pending<SentPart>> CopyUpload::request_part(
     const std::string& id, std::shared_ptr<const UploadPart> part) {
-  return uploader_->copy_part(request_, id, std::move(part));
+  return uploader_->run<CopyPartAttempt>(request_, id, std::move(part));
 }
 
 // ── By a temporary object ────────────────────────────────────────────────────────────────────
 
-StagedMultipartUpload::StagedMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : MultipartUpload(store, store->bucket(), target,
-                      {.name = cat(new_temporary_prefix(*store), "000001"),
+StagedMultipartUpload::StagedMultipartUpload(std::shared_ptr<RemoteRoot> remote,
+                                             WriteRequest target)
+    : MultipartUpload(remote, remote->bucket(), target,
+                      {.name = cat(new_temporary_prefix(*remote), "000001"),
                        .content_type = target.content_type}) {}
 
 void StagedMultipartUpload::publish(const Whole& whole, Published done) {
@@ -308,7 +330,9 @@ void StagedMultipartUpload::begin_cleaning() {
   if (remove) {
     Precondition condition;
     if (!generation.empty()) condition.generation = std::move(generation);
-    uploader_->remove(at_.name, std::move(condition))
+    uploader_
+        ->run<RemoveAttempt>(at_.name, std::move(condition),
+                             uploader_->learned().removal_conditions)
         ->then([this, self = shared_from_this()](Result<bool> result) {
           step_cleaned(std::move(result));
         });

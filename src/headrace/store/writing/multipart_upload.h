@@ -27,7 +27,7 @@ class MultipartUpload : public HttpUpload {
 
  protected:
   // The upload makes the object `at.name` of the store `uploader`.
-  MultipartUpload(std::shared_ptr<HttpStore> store, std::shared_ptr<HttpStore> uploader,
+  MultipartUpload(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<RemoteRoot> uploader,
                   WriteRequest target, WriteRequest at);
 
   // Makes an object of the parts, on condition `precondition`.
@@ -35,10 +35,12 @@ class MultipartUpload : public HttpUpload {
                 Published done);
   void abort(std::string id, std::move_only_function<void(Result<bool>)> done);
   std::string id();
+  const MultipartUploads& multipart() const { return *remote_->protocol().multipart(); }
 
-  const std::shared_ptr<HttpStore> uploader_;
+  const std::shared_ptr<RemoteRoot> uploader_;
   const WriteRequest at_;
   std::shared_ptr<SumLadder> sums_;  // changes in constructors only
+  const bool tells_xxh64_;           // the server sums objects so
 
  private:
   struct Waiting {
@@ -48,6 +50,8 @@ class MultipartUpload : public HttpUpload {
   virtual std::shared_ptr<Pending<std::string>> request_start();
   virtual std::shared_ptr<Pending<SentPart>> request_part(const std::string& id,
                                                           std::shared_ptr<const UploadPart> part);
+  // Whether all parts but the last must have one size, as far as it is known.
+  bool has_equal_parts() const;
   void started(Result<std::string> id);
   void send_now(const std::string& id, Waiting waiting);
   // The first part has come to its end: so do those that waited for it.
@@ -68,13 +72,15 @@ class MultipartUpload : public HttpUpload {
 // Thread: any.
 class DirectMultipartUpload : public MultipartUpload {
  public:
-  DirectMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
+  DirectMultipartUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
   void publish(const Whole& whole, Published done) override;
 
  private:
   // The sum that the object must have, if it is known.
   virtual std::optional<Crc32c> sum_of(const Whole& whole) const { return whole.crc32c; }
   void describe(ObjectInfo info);
+  // The same error, or one that says what the next upload will do about it.
+  Error learn_from_refusal(Error error);
   void begin_cleaning() override;
   bool completed_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
@@ -84,7 +90,7 @@ class DirectMultipartUpload : public MultipartUpload {
 class CopyUpload final : public DirectMultipartUpload {
  public:
   // `request` names the source in its generation, and the copy.
-  CopyUpload(std::shared_ptr<HttpStore> store, CopyRequest request, ObjectMetadata metadata);
+  CopyUpload(std::shared_ptr<RemoteRoot> remote, CopyRequest request, ObjectMetadata metadata);
 
  private:
   std::shared_ptr<Pending<std::string>> request_start() override;
@@ -101,7 +107,7 @@ class CopyUpload final : public DirectMultipartUpload {
 // Thread: any. Owns the temporary object.
 class StagedMultipartUpload final : public MultipartUpload {
  public:
-  StagedMultipartUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
+  StagedMultipartUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
   void publish(const Whole& whole, Published done) override;
 
  private:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "headrace/store/http_store.h"
+#include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 namespace {
@@ -17,10 +17,10 @@ std::string padded(uint64_t number) {
 
 }  // namespace
 
-PartObjects::PartObjects(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : HttpUpload(std::move(store), std::move(target)),
-      prefix_(new_temporary_prefix(*store_)),
-      join_width_(store_->max_compose_sources()) {}
+PartObjects::PartObjects(std::shared_ptr<RemoteRoot> remote, WriteRequest target)
+    : HttpUpload(std::move(remote), std::move(target)),
+      prefix_(new_temporary_prefix(*remote_)),
+      join_width_(remote_->protocol().composing()->max_sources()) {}
 
 size_t PartObjects::add_temporary(std::string name) {
   temporaries_.push_back({std::move(name)});
@@ -41,7 +41,7 @@ void PartObjects::send(std::shared_ptr<const UploadPart> part, Done done) {
   // Without the part itself, whose memory should be free as soon as it has been sent.
   ComposeSource source{.name = name, .size_bytes = part->size_bytes, .crc32c = part->crc32c};
   const uint32_t number = part->part_number;
-  track<ObjectInfo>(bucket_->write_part(std::move(request), std::move(part)),
+  track<ObjectInfo>(write(bucket_, std::move(request), std::move(part)),
                     [this, number, temporary, source = std::move(source),
                      done = std::move(done)](Result<ObjectInfo> info) mutable {
                       if (!info) {
@@ -87,10 +87,10 @@ void PartObjects::start_join(Sources sources, std::function<void(ComposeSource)>
     name = cat(prefix_, "joined-", padded(temporaries_.size()));
     temporary = add_temporary(name);
   }
-  track<ObjectInfo>(bucket_->compose({.sources = std::move(sources),
-                                      .name = name,
-                                      .precondition = {.generation = ""},
-                                      .linger = kLinger}),
+  track<ObjectInfo>(bucket_->run<ComposeAttempt>(ComposeRequest{.sources = std::move(sources),
+                                                                .name = name,
+                                                                .precondition = {.generation = ""},
+                                                                .linger = kLinger}),
                     [this, temporary, place = std::move(place)](Result<ObjectInfo> info) {
                       join_done(temporary, std::move(info), place);
                     });
@@ -216,7 +216,9 @@ void PartObjects::remove_next() {
   Precondition condition;
   // Nobody else writes to this name, so without a known generation whatever is there is ours.
   if (!next.generation.empty()) condition.generation = next.generation;
-  bucket_->remove(std::move(next.name), std::move(condition))
+  bucket_
+      ->run<RemoveAttempt>(std::move(next.name), std::move(condition),
+                           bucket_->learned().removal_conditions)
       ->then(
           [this, self = shared_from_this()](Result<bool> answer) { removed(std::move(answer)); });
 }

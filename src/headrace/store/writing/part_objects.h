@@ -18,7 +18,7 @@ namespace headrace {
 // Thread: any. Owns the temporary objects.
 class PartObjects final : public HttpUpload {
  public:
-  PartObjects(std::shared_ptr<HttpStore> store, WriteRequest target);
+  PartObjects(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
 
   void send(std::shared_ptr<const UploadPart> part, Done done) override;
   void publish(const Whole& whole, Published done) override;

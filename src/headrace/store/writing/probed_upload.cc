@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "headrace/store/http_store.h"
-
 namespace headrace {
 namespace {
 
@@ -15,10 +13,14 @@ bool may_be_unknown(const Error& error) {
 
 }  // namespace
 
-ProbedUpload::ProbedUpload(std::shared_ptr<HttpStore> store, const WriteRequest& target)
-    : store_(std::move(store)),
-      multipart_(std::make_shared<DirectMultipartUpload>(store_, target)),
-      append_(std::make_shared<AppendUpload>(store_, target)) {}
+void ProbedUpload::note_multipart(Learned::Treatment treatment) {
+  remote_->learned().multipart.note(treatment, std::chrono::steady_clock::now());
+}
+
+ProbedUpload::ProbedUpload(std::shared_ptr<RemoteRoot> remote, const WriteRequest& target)
+    : remote_(std::move(remote)),
+      multipart_(std::make_shared<DirectMultipartUpload>(remote_, target)),
+      append_(std::make_shared<AppendUpload>(remote_, target)) {}
 
 Upload& ProbedUpload::in_use() {
   const Lock lock(mutex_);
@@ -34,12 +36,14 @@ void ProbedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   multipart_->send(
       part, [self = shared_from_this(), part, done = std::move(done)](Result<void> result) mutable {
         if (result || self->multipart_->has_started() || !may_be_unknown(result.error())) {
-          if (result) self->store_->note_multipart(true);
+          if (result) self->note_multipart(Learned::Treatment::kTaken);
           done(std::move(result));
           return;
         }
         // Every part that was waiting for the start comes here, in any order.
-        if (self->store_->lacks_multipart(result.error())) self->store_->note_multipart(false);
+        if (self->remote_->protocol().appends()->lacks_multipart(result.error())) {
+          self->note_multipart(Learned::Treatment::kRefused);
+        }
         {
           const Lock lock(self->mutex_);
           self->appends_ = true;

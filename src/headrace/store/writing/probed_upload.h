@@ -14,7 +14,7 @@ namespace headrace {
 // (LearnedOfBucket::multipart). Thread: any.
 class ProbedUpload final : public Upload, public std::enable_shared_from_this<ProbedUpload> {
  public:
-  ProbedUpload(std::shared_ptr<HttpStore> store, const WriteRequest& target);
+  ProbedUpload(std::shared_ptr<RemoteRoot> remote, const WriteRequest& target);
 
   Limits limits() const override {
     Limits limits = multipart_->limits();
@@ -29,7 +29,9 @@ class ProbedUpload final : public Upload, public std::enable_shared_from_this<Pr
 
  private:
   Upload& in_use();
-  const std::shared_ptr<HttpStore> store_;
+  // Whether the server has turned out to have multipart uploads.
+  void note_multipart(Learned::Treatment treatment);
+  const std::shared_ptr<RemoteRoot> remote_;
   const std::shared_ptr<DirectMultipartUpload> multipart_;
   const std::shared_ptr<AppendUpload> append_;
   Mutex mutex_;

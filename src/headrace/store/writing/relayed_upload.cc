@@ -2,39 +2,37 @@
 
 #include <utility>
 
-#include "headrace/store/http_store.h"
 #include "headrace/store/read_batch.h"
 
 namespace headrace {
 
-RelayedUpload::RelayedUpload(std::shared_ptr<HttpStore> store, CopyRequest request,
-                             ObjectInfo source, uint32_t part_count)
-    : store_(std::move(store)),
+RelayedUpload::RelayedUpload(std::shared_ptr<RemoteRoot> remote,
+                             std::shared_ptr<ObjectStore> stored, std::shared_ptr<Upload> to,
+                             CopyRequest request, ObjectInfo source, uint32_t part_count)
+    : remote_(std::move(remote)),
+      stored_(std::move(stored)),
+      to_(std::move(to)),
       request_(std::move(request)),
       source_(std::move(source)),
       part_count_(part_count),
-      to_(store_->new_upload({.name = request_.name,
-                              .content_type = source_.content_type,
-                              .content_encoding = source_.content_encoding,
-                              .precondition = request_.precondition})),
       read_(part_count) {}
 
 void RelayedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
   auto whole = std::make_shared<UploadPart>(UploadPart{.part_number = part->part_number,
                                                        .offset_bytes = part->offset_bytes,
                                                        .size_bytes = part->size_bytes});
-  whole->blocks.push_back(store_->pool()->allocate(part->size_bytes));
+  whole->blocks.push_back(remote_->engine().pool->allocate(part->size_bytes));
   Block& block = whole->blocks.back();
   if (block.data() == nullptr) {
     failed(Error(Code::kExhausted, cat("the system has no memory for ", part->size_bytes, " bytes"))
-               .with_url(store_->url_of(request_.name)),
+               .with_url(remote_->url_of(request_.name)),
            std::move(done));
     return;
   }
   whole->spans.push_back(block.bytes());
   const uint64_t begin = part->offset_bytes, end = begin + part->size_bytes;
   const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
-  const std::string name = store_->root().full_name(request_.source_name);
+  const std::string name = remote_->root().full_name(request_.source_name);
   batch->add({.name = name,
               .generation = source_.generation,
               .size_bytes = source_.size_bytes,
@@ -53,7 +51,7 @@ void RelayedUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
     self->took(whole, read, std::move(*kept));
   });
   batch->want();
-  store_->bucket()->read(batch);  // as it is stored
+  stored_->read(batch);
   if (cancelled) batch->cancel();
 }
 

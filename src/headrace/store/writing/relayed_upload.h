@@ -8,21 +8,22 @@
 #include <vector>
 
 #include "headrace/base/mutex.h"
+#include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
-#include "headrace/store/writing/upload.h"
+#include "headrace/store/transfer/remote_root.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
-
-class HttpStore;
-class ReadBatch;
 
 // For services that copy nothing. Parts are ranges without bytes, as those of a CopyUpload: each is
 // read, in the generation that was seen, and sent on.
 // Thread: any.
 class RelayedUpload final : public Upload, public std::enable_shared_from_this<RelayedUpload> {
  public:
-  // `request` names the source in its generation, and the copy.
-  RelayedUpload(std::shared_ptr<HttpStore> store, CopyRequest request, ObjectInfo source,
+  // `request` names the source in its generation, and the copy, which `to` makes. `stored` reads,
+  // by full names, what is stored.
+  RelayedUpload(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
+                std::shared_ptr<Upload> to, CopyRequest request, ObjectInfo source,
                 uint32_t part_count);
 
   Limits limits() const override { return to_->limits(); }
@@ -38,11 +39,12 @@ class RelayedUpload final : public Upload, public std::enable_shared_from_this<R
   void took(std::shared_ptr<UploadPart> part, ReadBatch& batch, Done done);
   void failed(const Error& error, Done done);
 
-  const std::shared_ptr<HttpStore> store_;
+  const std::shared_ptr<RemoteRoot> remote_;
+  const std::shared_ptr<ObjectStore> stored_;
+  const std::shared_ptr<Upload> to_;
   const CopyRequest request_;
   const ObjectInfo source_;
   const uint32_t part_count_;
-  const std::shared_ptr<Upload> to_;
 
   Mutex mutex_;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;

@@ -5,7 +5,8 @@
 #include <memory>
 
 #include "headrace/store/fault_server_test_support.h"
-#include "headrace/store/http_store.h"
+#include "headrace/store/remote/http_store.h"
+#include "headrace/store/writing/uploads.h"
 
 namespace headrace {
 namespace {
@@ -20,8 +21,10 @@ class RelayedUploadTest : public S3Test {
   }
   std::shared_ptr<RelayedUpload> upload_of(uint32_t part_count) {
     const auto store = std::dynamic_pointer_cast<HttpStore>(open());
-    return std::make_shared<RelayedUpload>(store, CopyRequest{.source_name = "in", .name = "out"},
-                                           *take(store->stat("in")), part_count);
+    return std::make_shared<RelayedUpload>(
+        store->remote(), store,
+        *new_upload(store->remote(), UploadMethod::kDefault, {.name = "out"}),
+        CopyRequest{.source_name = "in", .name = "out"}, *take(store->stat("in")), part_count);
   }
   static std::future<Result<void>> send(Upload& upload, uint32_t part_number, uint64_t offset_bytes,
                                         uint64_t size_bytes) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "headrace/store/transfer/operation.h"
+#include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
-#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "headrace/store/http_store.h"
+#include "headrace/store/writing/resumable_attempts.h"
 
 namespace headrace {
 
-ResumableUpload::ResumableUpload(std::shared_ptr<HttpStore> store, WriteRequest target)
-    : HttpUpload(std::move(store), std::move(target)) {}
+ResumableUpload::ResumableUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target)
+    : HttpUpload(std::move(remote), std::move(target)) {}
 
 ResumableUpload::Limits ResumableUpload::limits() const {
   Limits limits = HttpUpload::limits();
@@ -39,17 +39,18 @@ void ResumableUpload::publish_single(std::shared_ptr<const UploadPart> part, Pub
     const Lock lock(mutex_);
     rest_ = std::move(part);
   }
-  track<std::string>(store_->start_resumable(target_), [this](Result<std::string> session) {
-    if (!session) {
-      finish(std::unexpected(with_url(std::move(session.error()))));
-      return;
-    }
-    {
-      const Lock lock(mutex_);
-      session_ = std::move(*session);
-    }
-    finish_stream();
-  });
+  track<std::string>(remote_->run<StartResumableAttempt>(target_),
+                     [this](Result<std::string> session) {
+                       if (!session) {
+                         finish(std::unexpected(with_url(std::move(session.error()))));
+                         return;
+                       }
+                       {
+                         const Lock lock(mutex_);
+                         session_ = std::move(*session);
+                       }
+                       finish_stream();
+                     });
 }
 
 void ResumableUpload::advance() {
@@ -77,18 +78,19 @@ void ResumableUpload::advance() {
   switch (next) {
     case Next::kNothing: return;
     case Next::kStart:
-      track<std::string>(store_->start_resumable(target_), [this](Result<std::string> session) {
-        {
-          const Lock lock(mutex_);
-          busy_ = false;
-          if (session) {
-            session_ = std::move(*session);
-          } else {
-            error_ = with_url(std::move(session.error()));
-          }
-        }
-        advance();
-      });
+      track<std::string>(remote_->run<StartResumableAttempt>(target_),
+                         [this](Result<std::string> session) {
+                           {
+                             const Lock lock(mutex_);
+                             busy_ = false;
+                             if (session) {
+                               session_ = std::move(*session);
+                             } else {
+                               error_ = with_url(std::move(session.error()));
+                             }
+                           }
+                           advance();
+                         });
       return;
     case Next::kSend: send_next(std::move(waiting)); return;
     case Next::kFail:
@@ -129,11 +131,11 @@ void ResumableUpload::send_next(Waiting waiting) {
     const Lock lock(mutex_);
     session = session_;
   }
-  track<ObjectInfo>(store_->send_stream({.session = std::move(session),
-                                         .name = target_.name,
-                                         .part = part,
-                                         .begin = part->offset_bytes,
-                                         .end = unit_end}),
+  track<ObjectInfo>(remote_->run<SendStreamAttempt>(StreamPiece{.session = std::move(session),
+                                                                .name = target_.name,
+                                                                .part = part,
+                                                                .begin = part->offset_bytes,
+                                                                .end = unit_end}),
                     std::move(sent));
 }
 
@@ -147,13 +149,14 @@ void ResumableUpload::finish_stream() {
     piece.part = std::exchange(rest_, nullptr);
     piece.begin = sent_bytes_;
   }
-  track<ObjectInfo>(store_->send_stream(std::move(piece)), [this](Result<ObjectInfo> info) {
-    if (info) {
-      const Lock lock(mutex_);
-      ended_ = true;
-    }
-    take_published(std::move(info));
-  });
+  track<ObjectInfo>(remote_->run<SendStreamAttempt>(std::move(piece)),
+                    [this](Result<ObjectInfo> info) {
+                      if (info) {
+                        const Lock lock(mutex_);
+                        ended_ = true;
+                      }
+                      take_published(std::move(info));
+                    });
 }
 
 void ResumableUpload::begin_cleaning() {
@@ -167,7 +170,7 @@ void ResumableUpload::begin_cleaning() {
     cleaned({});
     return;
   }
-  store_->cancel_resumable(target_.name, std::move(session))
+  remote_->run<CancelResumableAttempt>(target_.name, std::move(session))
       ->then([this, self = shared_from_this()](Result<bool> cancelled) {
         if (cancelled) {
           cleaned({});

@@ -23,7 +23,7 @@ class ResumableUpload final : public HttpUpload {
   // A smaller object of one part is sent in one request, which is repeated whole after a break.
   static constexpr uint64_t kResumeFromBytes = 8 * kMiB;
 
-  ResumableUpload(std::shared_ptr<HttpStore> store, WriteRequest target);
+  ResumableUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
 
   Limits limits() const override;
   void send(std::shared_ptr<const UploadPart> part, Done done) override;

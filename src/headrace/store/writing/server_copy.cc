@@ -3,27 +3,28 @@
 #include <algorithm>
 #include <utility>
 
-#include "headrace/store/http_store.h"
-#include "headrace/store/writing/part_sizes.h"
+#include "headrace/store/part_sizes.h"
 #include "headrace/store/writing/relayed_upload.h"
+#include "headrace/store/writing/uploads.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 
-ServerCopy::ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterRegistry> registry,
+ServerCopy::ServerCopy(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
                        CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
-    : store_(std::move(store)),
-      registry_(std::move(registry)),
+    : remote_(std::move(remote)),
+      stored_(std::move(stored)),
+      copies_(remote_->protocol().copies()),
       request_(std::move(request)),
       pending_(std::move(pending)) {}
 
-std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<HttpStore> store,
-                                                       std::shared_ptr<WriterRegistry> registry,
+std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<RemoteRoot> remote,
+                                                       std::shared_ptr<ObjectStore> stored,
                                                        CopyRequest request,
                                                        std::optional<CopySource> source) {
   auto pending = std::make_shared<Pending<ObjectInfo>>();
   const std::shared_ptr<ServerCopy> copy(
-      new ServerCopy(std::move(store), std::move(registry), std::move(request), pending));
+      new ServerCopy(std::move(remote), std::move(stored), std::move(request), pending));
   pending->set_on_cancel([weak = std::weak_ptr(copy)] {
     if (const std::shared_ptr<ServerCopy> alive = weak.lock()) alive->abort();
   });
@@ -32,7 +33,7 @@ std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<HttpStore
     return pending;
   }
   copy->wait_for<CopySource>(
-      copy->store_->look_at_source(copy->request_.source_name),
+      copy->remote_->run<CopySourceAttempt>(copy->request_.source_name),
       [copy](Result<CopySource> found) { copy->took_source(std::move(found)); });
   return pending;
 }
@@ -62,69 +63,82 @@ void ServerCopy::took_source(Result<CopySource> source) {
     finish(std::unexpected(std::move(source.error())));
     return;
   }
-  const std::string source_url = store_->url_of(request_.source_name);
+  const std::string source_url = remote_->url_of(request_.source_name);
   if (Result<void> good = check_copy_source(request_, source->info, source_url); !good) {
     finish(std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1)));
     return;
   }
-  if (!store_->copies() || source->info.size_bytes > store_->write_limits().max_copy_bytes) {
+  if (!copies_ || source->info.size_bytes > remote_->write_limits().max_copy_bytes) {
     begin_parts(std::move(*source));
     return;
   }
   wait_for<ObjectInfo>(
-      store_->copy_at_once(request_, std::move(source->info)),
+      remote_->run<CopyAttempt>(request_, std::move(source->info)),
       [self = shared_from_this()](Result<ObjectInfo> copy) { self->finish(std::move(copy)); });
 }
 
 void ServerCopy::begin_parts(CopySource source) {
   // Parts could be those of different objects. One part is read by one request.
   const bool in_one_part = source.info.generation.empty();
-  if (in_one_part && (store_->copies() || source.info.size_bytes > kRelayedWholeBytes)) {
-    const std::string_view most = store_->copies() ? "" : ", and it is too large for one part";
+  if (in_one_part && (copies_ || source.info.size_bytes > kRelayedWholeBytes)) {
+    const std::string_view most = copies_ ? "" : ", and it is too large for one part";
     finish(std::unexpected(
-        Error(store_->copies() ? Code::kCorrupt : Code::kInvalidArgument,
+        Error(copies_ ? Code::kCorrupt : Code::kInvalidArgument,
               cat("the server tells no generation of it, so that the parts of a copy could be "
                   "those of different objects",
-                  most, store_->copies() ? "" : ": read it, and write what was read"))
-            .with_url(store_->url_of(request_.source_name))));
+                  most, copies_ ? "" : ": read it, and write what was read"))
+            .with_url(remote_->url_of(request_.source_name))));
     return;
   }
-  const WriteLimits& limits = store_->write_limits();
+  const WriteLimits& limits = remote_->write_limits();
   const uint64_t most_bytes = limits.max_multipart_parts * limits.max_multipart_part_bytes;
-  if (store_->copies() && source.info.size_bytes > most_bytes) {
+  if (copies_ && source.info.size_bytes > most_bytes) {
     finish(std::unexpected(
         Error(Code::kInvalidArgument, cat("it has ", source.info.size_bytes,
                                           " bytes, and parts can only make ", most_bytes))
-            .with_url(store_->url_of(request_.source_name))));
+            .with_url(remote_->url_of(request_.source_name))));
     return;
   }
   request_.source_generation = source.info.generation;
   size_bytes_ = source.info.size_bytes;
   checksum_ = source.info.checksum;
   uint64_t least_bytes = limits.copied_part_bytes;
-  if (!store_->copies()) least_bytes = std::min(least_bytes, kRelayedPartBytes);
+  if (!copies_) least_bytes = std::min(least_bytes, kRelayedPartBytes);
   if (in_one_part) least_bytes = kRelayedWholeBytes;
   part_bytes_ = equal_part_bytes(size_bytes_, least_bytes, limits.max_multipart_parts);
-  if (!store_->copies()) {
+  if (!copies_) {
     // Each is held.
-    const uint64_t fitting = store_->pool()->budget_bytes() / part_bytes_;
+    const uint64_t fitting = remote_->engine().pool->budget_bytes() / part_bytes_;
     parts_in_flight_ = static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, kRelayedInFlight));
   }
   part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
+  Result<std::shared_ptr<Upload>> upload = upload_of(std::move(source));
+  if (!upload) {
+    finish(std::unexpected(std::move(upload.error()).with_url(remote_->url_of(request_.name))));
+    return;
+  }
   {
     const Lock lock(mutex_);
-    if (store_->copies()) {
-      upload_ = std::make_shared<CopyUpload>(store_, request_, std::move(source.metadata));
-    } else {
-      upload_ = std::make_shared<RelayedUpload>(store_, request_, source.info, part_count_);
-    }
+    upload_ = std::move(*upload);
   }
-  if (!registry_->add(shared_from_this())) {
-    finish(std::unexpected(
-        Error(Code::kCancelled, "the engine was stopped").with_url(store_->url_of(request_.name))));
+  if (!remote_->engine().writers->add(shared_from_this())) {
+    finish(std::unexpected(Error(Code::kCancelled, "the engine was stopped")
+                               .with_url(remote_->url_of(request_.name))));
     return;
   }
   advance();
+}
+
+Result<std::shared_ptr<Upload>> ServerCopy::upload_of(CopySource source) {
+  if (copies_) return std::make_shared<CopyUpload>(remote_, request_, std::move(source.metadata));
+  Result<std::shared_ptr<Upload>> to = new_upload(remote_, UploadMethod::kDefault,
+                                                  {.name = request_.name,
+                                                   .content_type = source.info.content_type,
+                                                   .content_encoding = source.info.content_encoding,
+                                                   .precondition = request_.precondition});
+  if (!to) return to;
+  return std::make_shared<RelayedUpload>(remote_, stored_, std::move(*to), request_,
+                                         std::move(source.info), part_count_);
 }
 
 void ServerCopy::advance() {
@@ -186,7 +200,7 @@ void ServerCopy::published(Result<ObjectInfo> copy) {
     copy =
         std::unexpected(Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ",
                                                   copy->size_bytes, " bytes", crc32c_text(*copy)))
-                            .with_url(store_->url_of(request_.name)));
+                            .with_url(remote_->url_of(request_.name)));
   }
   clean(std::move(copy));
 }
@@ -209,7 +223,7 @@ void ServerCopy::clean(Result<ObjectInfo> outcome) {
 }
 
 void ServerCopy::finish(Result<ObjectInfo> outcome) {
-  registry_->forget(this);
+  remote_->engine().writers->forget(this);
   {
     const Lock lock(mutex_);
     cleaned_ = true;
@@ -224,7 +238,7 @@ void ServerCopy::abort() {
   {
     const Lock lock(mutex_);
     if (!error_) {
-      error_ = Error(Code::kCancelled, "it was cancelled").with_url(store_->url_of(request_.name));
+      error_ = Error(Code::kCancelled, "it was cancelled").with_url(remote_->url_of(request_.name));
     }
     cancel_step = cancel_step_;
     upload = upload_;
@@ -239,6 +253,18 @@ bool ServerCopy::wait_cleaned(std::chrono::steady_clock::time_point until, MayBl
     if (changed_.wait_until(mutex_, until) == std::cv_status::timeout) break;
   }
   return cleaned_;
+}
+
+std::shared_ptr<Pending<ObjectInfo>> copy_object(const std::shared_ptr<RemoteRoot>& remote,
+                                                 std::shared_ptr<ObjectStore> stored,
+                                                 CopyRequest request,
+                                                 std::optional<CopySource> source) {
+  const Protocol& protocol = remote->protocol();
+  if (protocol.part_copies() != nullptr || !protocol.copies()) {
+    return ServerCopy::start(remote, std::move(stored), std::move(request), std::move(source));
+  }
+  if (!source) return remote->run<CopyAttempt>(std::move(request));
+  return remote->run<CopyAttempt>(std::move(request), std::move(source->info));
 }
 
 }  // namespace headrace

@@ -9,10 +9,11 @@
 
 #include "headrace/base/mutex.h"
 #include "headrace/base/pending.h"
+#include "headrace/store/object_store.h"
+#include "headrace/store/object_writer.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/writing/multipart_upload.h"
-#include "headrace/store/writing/object_writer.h"
 
 namespace headrace {
 
@@ -25,11 +26,11 @@ namespace headrace {
 // Errors: those of the requests, with the URL of the object that they are about.
 class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_this<ServerCopy> {
  public:
-  // `store` has the source and the copy. The source is looked at unless it was already.
-  static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<HttpStore> store,
-                                                    std::shared_ptr<WriterRegistry> registry,
+  // As copy_object().
+  static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<RemoteRoot> remote,
+                                                    std::shared_ptr<ObjectStore> stored,
                                                     CopyRequest request,
-                                                    std::optional<CopySource> source = {});
+                                                    std::optional<CopySource> source);
   void abort() override;
   bool wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock may_block) override;
 
@@ -42,7 +43,7 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
   // What takes no more memory than all parts in flight may be one part.
   static constexpr uint64_t kRelayedWholeBytes = kRelayedInFlight * kRelayedPartBytes;
 
-  ServerCopy(std::shared_ptr<HttpStore> store, std::shared_ptr<WriterRegistry> registry,
+  ServerCopy(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
              CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending);
   // Runs `then` with the result. Until then abort() cancels the request.
   template <class T>
@@ -56,9 +57,13 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
   void clean(Result<ObjectInfo> outcome);
   void finish(Result<ObjectInfo> outcome);
 
-  const std::shared_ptr<HttpStore> store_;
-  const std::shared_ptr<WriterRegistry> registry_;
-  CopyRequest request_;  // changes only before there are parts
+  // Errors: those of new_upload().
+  Result<std::shared_ptr<Upload>> upload_of(CopySource source);
+
+  const std::shared_ptr<RemoteRoot> remote_;
+  const std::shared_ptr<ObjectStore> stored_;  // by full names
+  const bool copies_;                          // the service does, and not this process
+  CopyRequest request_;                        // changes only before there are parts
   const std::shared_ptr<Pending<ObjectInfo>> pending_;
   uint64_t size_bytes_ = 0, part_bytes_ = 0;
   Checksum checksum_;  // of the source, if it is told
@@ -75,5 +80,13 @@ class ServerCopy final : public UnfinishedWrite, public std::enable_shared_from_
   bool cleaned_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);  // the first one
 };
+
+// By one request where the provider copies an object of any size by one, else as a ServerCopy.
+// `remote` has the source and the copy; `stored` reads the bucket as it is stored. The source is
+// looked at unless it was already.
+std::shared_ptr<Pending<ObjectInfo>> copy_object(const std::shared_ptr<RemoteRoot>& remote,
+                                                 std::shared_ptr<ObjectStore> stored,
+                                                 CopyRequest request,
+                                                 std::optional<CopySource> source = {});
 
 }  // namespace headrace

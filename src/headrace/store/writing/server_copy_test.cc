@@ -1,6 +1,7 @@
 // Copies of objects that are too large for one request: multipart uploads of copied parts.
 #include "headrace/store/fault_server_test_support.h"
-#include "headrace/store/http_store.h"
+#include "headrace/store/remote/http_store.h"
+#include "headrace/store/writing/multipart_attempts.h"
 
 namespace headrace {
 namespace {
@@ -69,7 +70,7 @@ TEST_F(ServerCopyTest, ItKeepsWhatDescribesTheSource) {
   EXPECT_EQ(found->content_type, "text/x-tape");
   EXPECT_EQ(found->content_encoding, "br");
   const Result<CopySource> copied =
-      take(std::static_pointer_cast<HttpStore>(open())->look_at_source("out/a"));
+      take(std::static_pointer_cast<HttpStore>(open())->remote()->run<CopySourceAttempt>("out/a"));
   EXPECT_THAT(
       copied->metadata,
       UnorderedElementsAre(Pair("Content-Type", "text/x-tape"), Pair("Content-Encoding", "br"),

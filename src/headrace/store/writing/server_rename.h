@@ -5,12 +5,12 @@
 #include <memory>
 
 #include "headrace/base/pending.h"
+#include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
+#include "headrace/store/transfer/remote_root.h"
 
 namespace headrace {
-
-class HttpStore;
 
 // Looks at the source. Where one request renames it, that is sent (RenameAttempt). Otherwise this
 // generation of it is copied, and then removed on condition that it is still the same. However it
@@ -19,21 +19,25 @@ class HttpStore;
 // Errors: those of the requests, with the URL of the object that they are about.
 class ServerRename final : public std::enable_shared_from_this<ServerRename> {
  public:
-  // `store` has both names.
-  static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<HttpStore> store,
+  // `remote` has both names; `stored` reads the bucket as it is stored.
+  static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<RemoteRoot> remote,
+                                                    std::shared_ptr<ObjectStore> stored,
                                                     CopyRequest request);
 
  private:
-  ServerRename(std::shared_ptr<HttpStore> store, CopyRequest request,
-               std::shared_ptr<Pending<ObjectInfo>> pending);
+  ServerRename(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
+               CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending);
   // Runs `then` with the result of one step, which the caller may cancel.
   template <class T>
   void wait_for(std::shared_ptr<Pending<T>> step, std::move_only_function<void(Result<T>)> then);
+  // Whether one request does it.
+  bool is_one_request(const ObjectInfo& source) const;
   void took_source(Result<CopySource> source);
   void copy(CopySource source);
   void remove_source(ObjectInfo copy);
 
-  const std::shared_ptr<HttpStore> store_;
+  const std::shared_ptr<RemoteRoot> remote_;
+  const std::shared_ptr<ObjectStore> stored_;
   CopyRequest request_;
   ObjectInfo source_;  // once it was looked at
   const std::shared_ptr<Pending<ObjectInfo>> pending_;

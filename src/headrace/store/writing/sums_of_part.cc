@@ -1,7 +1,7 @@
 #include "headrace/store/writing/sums_of_part.h"
 
 #include "headrace/format/running_sum.h"
-#include "headrace/store/writing/part_body.h"
+#include "headrace/store/part_body.h"
 
 namespace headrace {
 

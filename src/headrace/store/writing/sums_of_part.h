@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "headrace/base/result.h"
+#include "headrace/store/upload.h"
 #include "headrace/store/upload_sums.h"
-#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "headrace/store/transfer/retry.h"
+#include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
 #include "headrace/store/writing/sums_of_part.h"
-#include "headrace/store/writing/upload.h"
 
 namespace headrace {
 

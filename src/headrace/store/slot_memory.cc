@@ -1,4 +1,4 @@
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 
 #include <array>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "headrace/store/writing/part_body.h"
+#include "headrace/store/part_body.h"
 
 #include <unistd.h>
 

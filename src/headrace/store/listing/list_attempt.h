@@ -1,4 +1,4 @@
-// The attempts behind list and stat, and that which asks for the map of a cluster.
+// The attempt behind a page of a listing.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,6 @@
 
 namespace headrace {
 
-// Page: an ObjectPage or a ColumnPage.
-template <class Page>
 class ListAttempt final : public TextAttempt {
  public:
   // Borrows `temporaries`. Raises `largest_page_bytes` to the size of the answer.
@@ -23,7 +21,7 @@ class ListAttempt final : public TextAttempt {
   std::optional<ExpectedAnswer> hedgeable() const override;
   // The bucket's, if it is what is missing.
   std::string url() const override;
-  Result<Page> result;
+  Result<ColumnPage> result;
 
  private:
   Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
@@ -34,34 +32,6 @@ class ListAttempt final : public TextAttempt {
   const ListRequest request_;
   const std::unique_ptr<LongPage> long_page_;
   std::atomic<uint64_t>& largest_page_bytes_;
-};
-
-// Asks for the map of a cluster.
-class MapAttempt final : public TextAttempt {
- public:
-  using TextAttempt::TextAttempt;
-  void build(HttpRequest& request) override { protocol().placement()->build_map(request); }
-  std::string url() const override { return protocol().url_of(""); }
-  bool asks_for_map() const override { return true; }
-  Result<std::shared_ptr<const HostMap>> result;
-
- private:
-  Result<Verdict> finish() override;
-};
-
-class StatAttempt final : public TextAttempt {
- public:
-  StatAttempt(const Protocol& protocol, std::string name);
-  void build(HttpRequest& request) override;
-  std::optional<ExpectedAnswer> hedgeable() const override {
-    return ExpectedAnswer{.kind = AnswerKind::kStat};
-  }
-  std::string url() const override { return protocol().url_of(name_); }
-  Result<ObjectInfo> result;
-
- private:
-  Result<Verdict> finish() override;
-  const std::string name_;
 };
 
 }  // namespace headrace

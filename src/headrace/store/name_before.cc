@@ -1,4 +1,4 @@
-#include "headrace/store/listing/name_before.h"
+#include "headrace/store/name_before.h"
 
 #include "headrace/format/utf8.h"
 

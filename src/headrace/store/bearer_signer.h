@@ -1,7 +1,7 @@
 // Requests that carry a token.
 #pragma once
 
-#include "headrace/store/transfer/credential.h"
+#include "headrace/store/credential.h"
 
 namespace headrace {
 

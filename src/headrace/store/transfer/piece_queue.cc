@@ -1,11 +1,11 @@
-#include "headrace/store/reading/piece_queue.h"
+#include "headrace/store/transfer/piece_queue.h"
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 #include <utility>
 
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {

@@ -11,7 +11,7 @@
 #include "headrace/base/result.h"
 #include "headrace/base/thread_pool.h"
 #include "headrace/http/message.h"
-#include "headrace/store/writing/upload.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
 

@@ -1,4 +1,4 @@
-#include "headrace/store/reading/join_ranges.h"
+#include "headrace/store/join_ranges.h"
 
 #include <algorithm>
 #include <deque>

@@ -8,7 +8,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
-#include "headrace/store/writing/upload.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
 

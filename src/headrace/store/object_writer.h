@@ -17,8 +17,8 @@
 #include "headrace/base/result.h"
 #include "headrace/format/object_info.h"
 #include "headrace/store/options.h"
-#include "headrace/store/writing/part_sizes.h"
-#include "headrace/store/writing/upload.h"
+#include "headrace/store/part_sizes.h"
+#include "headrace/store/upload.h"
 
 namespace headrace {
 

@@ -1,11 +1,11 @@
-#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/object_writer.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include "headrace/store/writing/part_body.h"
+#include "headrace/store/part_body.h"
 
 namespace headrace {
 namespace {

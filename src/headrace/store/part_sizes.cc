@@ -1,4 +1,4 @@
-#include "headrace/store/writing/part_sizes.h"
+#include "headrace/store/part_sizes.h"
 
 #include <algorithm>
 #include <limits>

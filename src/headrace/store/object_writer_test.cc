@@ -1,5 +1,5 @@
 // Objects written as streams: whole and verified, or not there; and nothing left on the way.
-#include "headrace/store/writing/object_writer.h"
+#include "headrace/store/object_writer.h"
 #include "headrace/store/temporary_names.h"
 
 #include <atomic>

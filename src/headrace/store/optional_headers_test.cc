@@ -1,4 +1,4 @@
-#include "headrace/store/transfer/optional_headers.h"
+#include "headrace/store/optional_headers.h"
 
 #include <gtest/gtest.h>
 

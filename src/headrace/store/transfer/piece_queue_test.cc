@@ -1,5 +1,5 @@
 // Which piece begins, when memory is scarce; without threads and without a server.
-#include "headrace/store/reading/piece_queue.h"
+#include "headrace/store/transfer/piece_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "headrace/base/units.h"
-#include "headrace/store/reading/slot_memory.h"
+#include "headrace/store/slot_memory.h"
 #include "headrace/store/transfer/host.h"
 
 namespace headrace {

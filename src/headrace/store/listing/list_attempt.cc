@@ -1,6 +1,5 @@
-#include "headrace/store/listing/list_attempts.h"
+#include "headrace/store/listing/list_attempt.h"
 
-#include <type_traits>
 #include <utility>
 
 namespace headrace {
@@ -21,17 +20,15 @@ void trim(ColumnPage& page, const ListRequest& request) {
 
 }  // namespace
 
-template <class Page>
-ListAttempt<Page>::ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries,
-                               ListRequest request, std::atomic<uint64_t>& largest_page_bytes)
+ListAttempt::ListAttempt(const Protocol& protocol, const TemporaryNames& temporaries,
+                         ListRequest request, std::atomic<uint64_t>& largest_page_bytes)
     : TextAttempt(protocol),
       temporaries_(temporaries),
       request_(std::move(request)),
       long_page_(protocol.long_page(request_)),
       largest_page_bytes_(largest_page_bytes) {}
 
-template <class Page>
-void ListAttempt<Page>::build(HttpRequest& request) {
+void ListAttempt::build(HttpRequest& request) {
   if (long_page_) {
     long_page_->build_next(request, most_bytes());
   } else {
@@ -39,23 +36,20 @@ void ListAttempt<Page>::build(HttpRequest& request) {
   }
 }
 
-template <class Page>
-Result<std::span<std::byte>> ListAttempt<Page>::body_space(uint64_t outstanding_bytes) {
+Result<std::span<std::byte>> ListAttempt::body_space(uint64_t outstanding_bytes) {
   Result<std::span<std::byte>> space = TextAttempt::body_space(outstanding_bytes);
   const bool is_too_large = !space && long_page_ && long_page_->ask_for_less(most_bytes());
   if (is_too_large) return std::unexpected(take_no_body().error());
   return space;
 }
 
-template <class Page>
-std::optional<ExpectedAnswer> ListAttempt<Page>::hedgeable() const {
+std::optional<ExpectedAnswer> ListAttempt::hedgeable() const {
   if (long_page_) return std::nullopt;
   return ExpectedAnswer{.kind = AnswerKind::kPage,
                         .bytes = largest_page_bytes_.load(std::memory_order_relaxed)};
 }
 
-template <class Page>
-std::string ListAttempt<Page>::url() const {
+std::string ListAttempt::url() const {
   if (!no_bucket_) return protocol().url_of(request_.prefix);
   std::string url = protocol().url_of("");  // ends with the root
   url.resize(url.size() - protocol().root().text().size());
@@ -65,8 +59,7 @@ std::string ListAttempt<Page>::url() const {
 
 // A prefix that nothing begins with is an empty page: only the bucket can be missing. Google says
 // so, emulators and proxies only "Not Found".
-template <class Page>
-Result<Attempt::Verdict> ListAttempt<Page>::refused(Error error) {
+Result<Attempt::Verdict> ListAttempt::refused(Error error) {
   if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
   no_bucket_ = true;
   const bool says_what = !error.message().starts_with("Not Found");
@@ -76,8 +69,7 @@ Result<Attempt::Verdict> ListAttempt<Page>::refused(Error error) {
   return std::unexpected(std::move(error).with_message("there is no such bucket"));
 }
 
-template <class Page>
-Result<Attempt::Verdict> ListAttempt<Page>::finish() {
+Result<Attempt::Verdict> ListAttempt::finish() {
   uint64_t largest = largest_page_bytes_.load(std::memory_order_relaxed);
   while (text().size() > largest &&
          !largest_page_bytes_.compare_exchange_weak(largest, text().size())) {
@@ -100,32 +92,7 @@ Result<Attempt::Verdict> ListAttempt<Page>::finish() {
     return std::unexpected(std::move(below.error()));
   }
   if (protocol().list_bounds() == ListBounds::kLoose) trim(*page, request_);
-  if constexpr (std::is_same_v<Page, ObjectPage>) {
-    result = to_objects(*page);
-  } else {
-    result = std::move(page);
-  }
-  return Verdict::kDone;
-}
-
-template class ListAttempt<ObjectPage>;
-template class ListAttempt<ColumnPage>;
-
-Result<Attempt::Verdict> MapAttempt::finish() {
-  result = protocol().placement()->parse_map(response());
-  if (!result) return std::unexpected(result.error());
-  return Verdict::kDone;
-}
-
-StatAttempt::StatAttempt(const Protocol& protocol, std::string name)
-    : TextAttempt(protocol), name_(std::move(name)) {}
-
-void StatAttempt::build(HttpRequest& request) { protocol().build_stat(request, name_); }
-
-Result<Attempt::Verdict> StatAttempt::finish() {
-  Result<ObjectInfo> info = found_object(name_);
-  if (!info) return std::unexpected(std::move(info.error()));
-  result = std::move(info);
+  result = std::move(page);
   return Verdict::kDone;
 }
 

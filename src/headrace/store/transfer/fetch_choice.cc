@@ -1,4 +1,4 @@
-#include "headrace/store/reading/fetch_choice.h"
+#include "headrace/store/transfer/fetch_choice.h"
 
 #include <algorithm>
 #include <numeric>
