@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -198,10 +199,12 @@ class FaultServer:
     def release(self) -> None:
         """End all stalled answers by a reset."""
         self._post("release", {})
+        self._settle()
 
     def close_connections(self, mode: str = "fin") -> None:
         """Close every connection but the control ones, by "fin" or "rst"."""
         self._post("close_connections", {"mode": mode})
+        self._settle()
 
     def auth(self, tokens: Iterable[str]) -> None:
         """Only answer requests that carry one of these bearer tokens; none: all."""
@@ -229,6 +232,7 @@ class FaultServer:
         """Change a node: up (False: connections are refused and reset), in_map, map_flags,
         primary=True, and move=True, which changes its port."""
         self._post("node", {"node": k, **spec})
+        self._settle()
         self.url = self.nodes()[0]["url"]
 
     def cluster(self, **spec: Any) -> None:
@@ -317,6 +321,10 @@ class FaultServer:
     def stats(self) -> dict[str, Any]:
         found: dict[str, Any] = self._json("GET", "stats")
         return found
+
+    def _settle(self) -> None:
+        while not self._json("GET", "settled"):
+            time.sleep(0.001)  # its threads need the processor
 
     def _post(self, path: str, body: Any) -> Any:
         return json.loads(self._request("POST", path, json.dumps(body).encode()))

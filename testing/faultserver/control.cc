@@ -8,7 +8,8 @@
 
 namespace faultserver {
 
-void World::wake_all() const {
+void World::wake_all() {
+  ++wakes;
   const uint64_t one = 1;
   for (const int fd : wake_fds) {
     // An eventfd only refuses when its counter is full, and then the thread is awake anyway.
@@ -218,6 +219,7 @@ Response control(World& world, Request& request) {
   if (path == "object") return posts ? put_object(world, request) : get_object(world, request);
   if (path == "names") return names(world, request);
   if (path == "uploads") return pending_uploads(world);
+  if (path == "settled") return fine(Json(world.has_settled()));
   if (path == "nodes") return fine(nodes_json(world));
   if (path == "stats") return fine(world.record.stats());
   if (path == "log") {

@@ -386,6 +386,7 @@ void Loop::accept_all(size_t address) {
 void Loop::handle_wake() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+  const uint64_t wakes = world_.wakes;
   const uint64_t release_epoch = world_.release_epoch;
   const uint64_t close_epoch = world_.close_epoch;
   std::vector<uint64_t> ids;
@@ -418,6 +419,7 @@ void Loop::handle_wake() {
       drive(connection);  // How long it may be idle may be new.
     }
   }
+  world_.wakes_taken += wakes - std::exchange(wakes_, wakes);
 }
 
 void Loop::drive(Connection& connection) {

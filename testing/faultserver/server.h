@@ -106,6 +106,7 @@ class Loop {
   World& world_;
   const Listener& listener_;
   int epoll_fd_ = -1, wake_fd_ = -1;
+  uint64_t wakes_ = 0;  // That it has taken, of World::wakes.
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::vector<char> buffer_;

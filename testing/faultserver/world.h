@@ -37,7 +37,9 @@ struct World {
   double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   }
-  void wake_all() const;  // So that every thread looks at the epochs below.
+  void wake_all();  // So that every thread looks at the epochs below.
+  // Whether every thread has done so since the last wake_all().
+  bool has_settled() const { return wakes_taken == wakes * wake_fds.size(); }
 
   const std::unique_ptr<const Dialect> dialect;
   const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
@@ -52,6 +54,7 @@ struct World {
   std::vector<AccessKey> access_keys;              // S3: empty: signatures are not looked at.
   std::map<std::string, std::string> connect_map;  // CONNECT target to where it really goes.
   std::vector<int> wake_fds;
+  std::atomic<uint64_t> wakes = 0, wakes_taken = 0;  // The latter by all threads.
 
   std::atomic<int64_t> clock_offset_us = 0;  // What the server's clock is off by.
   std::atomic<bool> shapes_bytes = false;

@@ -230,7 +230,9 @@ def test_names_beside_a_folder_that_are_too_many_for_the_memory_come_page_by_pag
 # ── Real clusters ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(params=[1, 3], ids=["one-target", "three-targets"])
+@pytest.fixture(
+    params=[pytest.param(1, marks=pytest.mark.soak), 3], ids=["one-target", "three-targets"]
+)
 def real(request: pytest.FixtureRequest) -> headrace.Store:
     """A new, empty bucket on a real cluster."""
     of = "" if request.param == 1 else "_of_three"

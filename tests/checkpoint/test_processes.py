@@ -48,7 +48,9 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["file", "gcs", "ais"])
+@pytest.mark.parametrize(
+    "kind", ["gcs", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("file", "ais"))]
+)
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(int(os.environ.get("SOAK_KILLS", "25")), marks=pytest.mark.soak)]
 )

@@ -183,9 +183,17 @@ def bucket(fake_gcs: FakeGcsServer, gcs_bucket: str) -> str:
     ("demo", "method", "options"),
     [
         pytest.param(MAP_DEMO, "fork", ["--no-dataflux=1", "--num-workers=2"], id="map-fork"),
-        pytest.param(MAP_DEMO, "spawn", ["--initialize-storage-client=1"], id="map-spawn"),
+        pytest.param(
+            MAP_DEMO,
+            "spawn",
+            ["--initialize-storage-client=1"],
+            id="map-spawn",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(MAP_DEMO, "forkserver", [], id="map-forkserver"),
-        pytest.param(ITERABLE_DEMO, "fork", ["--num-workers=2"], id="iterable-fork"),
+        pytest.param(
+            ITERABLE_DEMO, "fork", ["--num-workers=2"], id="iterable-fork", marks=pytest.mark.soak
+        ),
         pytest.param(
             ITERABLE_DEMO, "spawn", ["--initialize-storage-client=1"], id="iterable-spawn"
         ),

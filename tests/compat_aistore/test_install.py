@@ -83,7 +83,10 @@ def test_an_imported_original_is_hidden_only_by_force() -> None:
     assert names == "aistore.pytorch headrace.compat.aistore.pytorch True"
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method",
+    ["spawn", *(pytest.param(each, marks=pytest.mark.soak) for each in ("fork", "forkserver"))],
+)
 def test_the_command_reaches_the_workers_of_every_start_method(folder: Path, method: str) -> None:
     script = """
         import sys

@@ -119,7 +119,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Nothing can be joined on a disk, and no AIStore be asked there.
 NOT_ON_A_FOLDER = {"small_objects.md", "ais.md", "aistore_plugin.md", "fsspec.md"}
 # These run on servers each time; the others, which a folder serves as well, in `make soak`.
-ON_SERVERS = NOT_ON_A_FOLDER | {"README.md", "quickstart.md", "s3.md", "checkpoints.md"}
+ON_SERVERS = NOT_ON_A_FOLDER | {"README.md", "s3.md", "checkpoints.md"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "examples" / "walkthr
 EXECUTE = "from nbclient.cli import main; main()"
 
 
-@pytest.mark.parametrize("place", ["folder", "server"])
+@pytest.mark.parametrize("place", [pytest.param("folder", marks=pytest.mark.soak), "server"])
 def test_it_runs_from_an_empty_place(place: str, tmp_path: Path, fake_gcs: FakeGcsServer) -> None:
     copy = Path(shutil.copy(NOTEBOOK, tmp_path))
     (tmp_path / "bucket").mkdir()

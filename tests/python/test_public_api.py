@@ -65,9 +65,11 @@ def refused_lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int
     """The lines of both snippets that mypy refuses. It reads the package once for both."""
     pytest.importorskip("mypy")
     folder = tmp_path_factory.mktemp("snippets")
-    # torch's and numpy's own types take a minute to read, and are not what is tested.
+    # The types of other packages take a minute to read, and are not what is tested.
     config = folder / "mypy.ini"
-    config.write_text("[mypy]\n[mypy-torch.*,numpy.*]\nfollow_imports = skip\n")
+    config.write_text(
+        "[mypy]\nfollow_imports = skip\n[mypy-headrace,headrace.*]\nfollow_imports = normal\n"
+    )
     snippets = {"good": GOOD, "bad": BAD}
     for name, snippet in snippets.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(snippet))

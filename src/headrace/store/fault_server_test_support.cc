@@ -179,6 +179,10 @@ FaultServer::Answer FaultServer::request(std::string_view method, std::string_vi
 void FaultServer::post(std::string_view path, std::string_view json) {
   const Answer answer = request("POST", path, json);
   EXPECT_EQ(answer.status, 200) << path << " " << json << ": " << answer.body;
+  // The server's threads close what is theirs after the answer.
+  while (path == "close_connections" && request("GET", "settled", "").body != "true") {
+    std::this_thread::yield();
+  }
 }
 
 void FaultServer::faults(std::string_view rules) { post("faults", rules); }
