@@ -13,27 +13,19 @@ namespace {
 nb::dict metrics(const EngineHandle& self) {
   const EngineMetrics now = self.engine().metrics();
   nb::dict out;
-  out["requests_total"] = now.requests_total;
-  out["retries_total"] = now.retries_total;
-  out["throttled_total"] = now.throttled_total;
-  out["connections_opened_total"] = now.connections_opened_total;
-  out["tls_resumed_total"] = now.tls_resumed_total;
-  out["bytes_read_total"] = now.bytes_read_total;
-  out["objects_read_total"] = now.objects_read_total;
-  out["checksums_verified_total"] = now.checksums_verified_total;
-  out["hedges_total"] = now.hedges_total;
-  out["hedges_won_total"] = now.hedges_won_total;
-  out["hedges_cut_total"] = now.hedges_cut_total;
-  out["hedge_bytes_dropped_total"] = now.hedge_bytes_dropped_total;
-  out["bodies_replaced_total"] = now.bodies_replaced_total;
-  const auto seconds = [](std::chrono::nanoseconds time) {
-    return std::chrono::duration<double>(time).count();
+  const auto set = [&out](std::string_view name, uint64_t value) {
+    constexpr std::string_view kNanoseconds = "_ns_total";
+    if (name.ends_with(kNanoseconds)) {
+      const std::chrono::nanoseconds time(value);
+      name.remove_suffix(kNanoseconds.size());
+      out[to_str(cat(name, "_s_total"))] = std::chrono::duration<double>(time).count();
+    } else {
+      out[to_str(name)] = value;
+    }
   };
-  out["queue_s_total"] = seconds(now.queue_time_total);
-  out["first_byte_s_total"] = seconds(now.first_byte_time_total);
-  out["body_s_total"] = seconds(now.body_time_total);
-  out["connections_open"] = now.connections_open;
-  out["in_flight"] = now.in_flight;
+#define HEADRACE_COUNTER(name) set(#name, now.name);
+  HEADRACE_COUNTERS(HEADRACE_COUNTER)
+#undef HEADRACE_COUNTER
   out["in_flight_limit"] = now.in_flight_limit;
   out["memory_budget_bytes"] = now.memory.budget_bytes;
   out["memory_live_bytes"] = now.memory.live_bytes;

@@ -463,27 +463,9 @@ EngineMetrics Engine::metrics() const {
   const State& state = *state_;
   EngineMetrics sum;
   const auto add = [&sum](const Metrics& metrics) {
-    const auto get = [](const std::atomic<uint64_t>& counter) {
-      return counter.load(std::memory_order_relaxed);
-    };
-    sum.requests_total += get(metrics.requests_total);
-    sum.retries_total += get(metrics.retries_total);
-    sum.throttled_total += get(metrics.throttled_total);
-    sum.connections_opened_total += get(metrics.connections_opened_total);
-    sum.tls_resumed_total += get(metrics.tls_resumed_total);
-    sum.bytes_read_total += get(metrics.bytes_read_total);
-    sum.objects_read_total += get(metrics.objects_read_total);
-    sum.checksums_verified_total += get(metrics.checksums_verified_total);
-    sum.hedges_total += get(metrics.hedges_total);
-    sum.hedges_won_total += get(metrics.hedges_won_total);
-    sum.hedges_cut_total += get(metrics.hedges_cut_total);
-    sum.hedge_bytes_dropped_total += get(metrics.hedge_bytes_dropped_total);
-    sum.bodies_replaced_total += get(metrics.bodies_replaced_total);
-    sum.queue_time_total += std::chrono::nanoseconds(get(metrics.queue_ns_total));
-    sum.first_byte_time_total += std::chrono::nanoseconds(get(metrics.first_byte_ns_total));
-    sum.body_time_total += std::chrono::nanoseconds(get(metrics.body_ns_total));
-    sum.connections_open += get(metrics.connections_open);
-    sum.in_flight += get(metrics.in_flight);
+#define HEADRACE_COUNTER(name) sum.name += metrics.name.load(std::memory_order_relaxed);
+    HEADRACE_COUNTERS(HEADRACE_COUNTER)
+#undef HEADRACE_COUNTER
   };
   for (const std::shared_ptr<IoThread>& thread : state.resources->io_threads) {
     add(thread->metrics());

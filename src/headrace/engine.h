@@ -9,6 +9,7 @@
 
 #include "headrace/base/block_pool.h"
 #include "headrace/base/log.h"
+#include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
@@ -16,27 +17,11 @@
 
 namespace headrace {
 
-// Counters since the engine started, summed over its threads.
+// Counters since the engine started, summed over its threads; base/metrics.h says what each is.
 struct EngineMetrics {
-  uint64_t requests_total = 0;   // attempts that were sent
-  uint64_t retries_total = 0;    // of these, all but the first of each request
-  uint64_t throttled_total = 0;  // answers 429 and 503 SlowDown
-  uint64_t connections_opened_total = 0;
-  uint64_t tls_resumed_total = 0;  // TLS handshakes that resumed a session
-  uint64_t bytes_read_total = 0;   // object bytes that arrived
-  uint64_t objects_read_total = 0;
-  uint64_t checksums_verified_total = 0;  // objects whose CRC32C was compared and matched
-  // Second and third attempts that were sent because the one before was late; how many of them were
-  // answered first; how many connections were closed since their answer was not needed and large;
-  // and the bytes of answers that were dropped, for which there was no use.
-  uint64_t hedges_total = 0, hedges_won_total = 0, hedges_cut_total = 0;
-  uint64_t hedge_bytes_dropped_total = 0;
-  uint64_t bodies_replaced_total = 0;
-  // Summed over all requests, which run in parallel: how long reads waited for memory and a slot,
-  // answers for their first byte, and from there to their end. Of files, nothing is told.
-  std::chrono::nanoseconds queue_time_total{}, first_byte_time_total{}, body_time_total{};
-  uint64_t connections_open = 0;
-  uint64_t in_flight = 0;        // requests in progress
+#define HEADRACE_COUNTER(name) uint64_t name = 0;
+  HEADRACE_COUNTERS(HEADRACE_COUNTER)
+#undef HEADRACE_COUNTER
   uint64_t in_flight_limit = 0;  // of the busiest host
   MemoryUse memory;
 };
