@@ -220,7 +220,8 @@ nb::object int64_buffer(size_t count, Fill fill) {
 
 void bind_sample(nb::module_& module);
 void bind_object_info(nb::module_& module);
-void bind_dataset(nb::module_& module);
+void bind_index(nb::module_& module);
+void bind_orders(nb::module_& module);
 void bind_batches(nb::module_& module);
 void bind_index_reader(nb::module_& module);
 void bind_checkpoint(nb::module_& module);

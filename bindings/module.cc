@@ -63,7 +63,8 @@ NB_MODULE(_engine, module) {
   bind_object_info(module);
   bind_sample(module);
   bind_batch_memory(module);
-  bind_dataset(module);
+  bind_index(module);
+  bind_orders(module);
   bind_batches(module);
   bind_checkpoint(module);
   bind_crcs(module);

@@ -4,11 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "headrace/dataset/block_order.h"
-#include "headrace/dataset/mixture_order.h"
-#include "headrace/dataset/order.h"
 #include "headrace/dataset/roots.h"
-#include "headrace/dataset/weighted_order.h"
 #include "object_index.h"
 
 namespace headrace::python {
@@ -508,23 +504,8 @@ nb::object repr(const IndexHandle& self) {
 // Stores and processes are left to Python.
 nb::module_ travel() { return nb::module_::import_("headrace._saved_index"); }
 
-void bind_index(nb::module_& module) {
-  nb::class_<IndexHandle> index_class(
-      module, "ObjectIndex", nb::is_final(), nb::sig("@typing.final\nclass ObjectIndex(object)"),
-      R"doc(The names, sizes and versions of many objects, in a fixed order. Immutable.
-
-An entry is an object below one of the index' `roots`, or a byte range of one. About 25 bytes an
-object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
-makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
-
-Examples:
-    >>> index = headrace.Store("gs://bucket/train").index()
-    >>> len(index), index.name(0), index.url(0)
-    (3, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
-    >>> pictures = index.filter(suffix=".jpg")
-    >>> pictures.position("cat/002.jpg")
-    1)doc");
-  bind_index_makers(index_class);
+// What each entry is.
+void bind_entries(nb::class_<IndexHandle>& index_class) {
   index_class.def("__len__", [](const IndexHandle& self) { return self.index->size(); })
       .def("__getitem__", &get_item, nb::arg("key"),
            nb::sig("def __getitem__(self, key: typing.SupportsIndex) -> "
@@ -671,7 +652,11 @@ Examples:
     >>> index.position("cat/002.jpg")
     1
     >>> index.position("gs://bucket/train/cat/002.jpg")
-    1)doc")
+    1)doc");
+}
+
+void bind_columns(nb::class_<IndexHandle>& index_class) {
+  index_class
       .def_prop_ro("columns", &columns_of, nb::sig("def columns(self) -> tuple[str, ...]"),
                    "The names of your columns, such as labels.")
       .def("column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
@@ -712,7 +697,12 @@ Examples:
           "fingerprint", [](IndexHandle& self) { return to_str(fingerprint_of(self)); },
           "A hash of names, ranges, sizes and checksums in their order, and of nothing else: what "
           "a "
-          "saved state belongs to. Data that was moved or copied to another root keeps it.")
+          "saved state belongs to. Data that was moved or copied to another root keeps it.");
+}
+
+// Indexes of some of the entries, or of others made from them.
+void bind_selections(nb::class_<IndexHandle>& index_class) {
+  index_class
       .def(
           "select",
           [](const IndexHandle& self, nb::handle indices) {
@@ -834,7 +824,12 @@ Raises:
 
 Examples:
     >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
-    'cat/001.jpg')doc")
+    'cat/001.jpg')doc");
+}
+
+// To other stores, processes and copies.
+void bind_travel(nb::class_<IndexHandle>& index_class) {
+  index_class
       .def(
           "save",
           [](nb::handle self, nb::handle url, nb::handle store, const nb::kwargs& options) {
@@ -899,204 +894,6 @@ Examples:
           "__reduce__", [](nb::handle self) { return travel().attr("reduce")(self); },
           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__repr__", &repr, nb::sig("def __repr__(self) -> str"));
-
-  module.def("index_image", &to_image, nb::arg("index"), "What index_from_image() takes.");
-  module.def("index_from_image", &from_image, nb::arg("image"), nb::arg("url") = "",
-             nb::sig("def index_from_image(image: typing_extensions.Buffer, url: str = '') -> "
-                     "ObjectIndex"),
-             "`url` is where it came from, for errors.");
-  module.def(
-      "index_descriptor", [](const IndexHandle& self) { return self.index->image().descriptor(); },
-      nb::arg("index"), "The descriptor of its shared memory; -1 where it is too small for that.");
-  module.def("index_from_descriptor", &from_descriptor, nb::arg("descriptor"),
-             nb::sig("def index_from_descriptor(descriptor: int) -> ObjectIndex"),
-             "The index behind a copy of another process's descriptor, which is taken over.");
-}
-
-// Thread: any (immutable).
-struct DrawTableHandle {
-  std::shared_ptr<const DrawTable> table;
-};
-
-// Thread: any (immutable).
-struct MixtureScheduleHandle {
-  std::shared_ptr<const MixtureSchedule> schedule;
-};
-
-void check_span(uint64_t count, int64_t begin, int64_t end) {
-  if (begin >= 0 && begin <= end && static_cast<uint64_t>(end) <= count) return;
-  raise(Error(Code::kInvalidArgument,
-              cat("positions [", begin, ", ", end, ") of an order of ", count)));
-}
-
-// Looks up one position after another.
-template <class AnyOrder>
-class Reader {
- public:
-  explicit Reader(const AnyOrder& order) : order_(order) {}
-  uint64_t index(uint64_t position) const { return order_.index(position); }
-
- private:
-  const AnyOrder& order_;
-};
-template <class AnyOrder>
-  requires requires { typename AnyOrder::Reader; }
-class Reader<AnyOrder> : public AnyOrder::Reader {
-  using AnyOrder::Reader::Reader;
-};
-
-// What all orders have in common: position → index.
-template <class AnyOrder>
-void bind_lookups(nb::class_<AnyOrder>& order) {
-  order.def("__len__", &AnyOrder::count)
-      .def(
-          "__getitem__",
-          [](const AnyOrder& self, int64_t position) {
-            return self.index(checked_position(position, self.count()));
-          },
-          nb::arg("position"))
-      .def(
-          "indices",
-          [](const AnyOrder& self, int64_t begin, int64_t end, int64_t step) {
-            check_span(self.count(), begin, end);
-            if (step < 1) throw nb::value_error("`step` must be at least 1");
-            const auto first = static_cast<uint64_t>(begin), by = static_cast<uint64_t>(step);
-            const uint64_t span = static_cast<uint64_t>(end) - first;
-            return int64_buffer(span / by + (span % by != 0), [&](std::span<int64_t> out) {
-              if (by == 1) return self.indices(first, out);
-              Reader reader(self);
-              for (size_t i = 0; i < out.size(); ++i) {
-                out[i] = static_cast<int64_t>(reader.index(first + i * by));
-              }
-            });
-          },
-          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1,
-          nb::sig("def indices(self, begin: int, end: int, step: int = 1) -> memoryview"),
-          "What stands at every `step`-th position of [begin, end), as a buffer of int64.")
-      .def(
-          "pick",
-          [](const AnyOrder& self, nb::handle positions) {
-            const std::vector<size_t> wanted = to_positions(positions, self.count());
-            return int64_buffer(wanted.size(), [&](std::span<int64_t> out) {
-              Reader reader(self);
-              for (size_t i = 0; i < out.size(); ++i) {
-                out[i] = static_cast<int64_t>(reader.index(wanted[i]));
-              }
-            });
-          },
-          nb::arg("positions"),
-          nb::sig("def pick(self, positions: collections.abc.Sequence[int]) -> memoryview"),
-          "What stands at these positions, as a buffer of int64.");
-}
-
-void bind_order(nb::module_& module) {
-  nb::class_<Order> order(module, "Order", nb::is_final(),
-                          nb::sig("@typing.final\nclass Order(object)"),
-                          R"doc(The order of one epoch: position → index, a pure function.
-
-Nothing is stored: any position is computed without those before it.
-
-Args:
-    count: how many objects there are, below 2^63.
-    seed: below 2^64.
-    epoch: below 2^64.
-    shuffle: ``False`` gives the identity.)doc");
-  order.def(
-      "__init__",
-      [](Order* self, uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle) {
-        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
-        new (self) Order(count, seed, epoch, shuffle);
-      },
-      nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("shuffle"));
-  bind_lookups(order);
-  nb::class_<BlockOrder> blocks(module, "BlockOrder", nb::is_final(),
-                                nb::sig("@typing.final\nclass BlockOrder(object)"),
-                                R"doc(As `Order`, in blocks of neighbours.
-
-Args:
-    count: how many objects there are, below 2^63.
-    seed: below 2^64.
-    epoch: below 2^64.
-    block_size: how many consecutive objects stay together.
-    window_blocks: the objects of how many blocks are shuffled together.)doc");
-  blocks.def(
-      "__init__",
-      [](BlockOrder* self, uint64_t count, uint64_t seed, uint64_t epoch, uint64_t block_size,
-         uint64_t window_blocks) {
-        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
-        if (block_size == 0 || window_blocks == 0) {
-          throw nb::value_error("block_size and window_blocks must be at least 1");
-        }
-        new (self) BlockOrder(count, seed, epoch, block_size, window_blocks);
-      },
-      nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("block_size"),
-      nb::arg("window_blocks"));
-  bind_lookups(blocks);
-  nb::class_<DrawTableHandle>(module, "DrawTable", nb::is_final(),
-                              nb::sig("@typing.final\nclass DrawTable(object)"),
-                              "How likely each of several objects is drawn.")
-      .def(
-          "__init__",
-          [](DrawTableHandle* self, nb::handle weights) {
-            const HeldBuffer held(weights, /*writable=*/false);
-            new (self) DrawTableHandle{value_or_raise(
-                without_gil([&held](MayBlock) { return DrawTable::make(held.values<double>()); }))};
-          },
-          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
-          "Of a buffer of doubles.")
-      .def("__len__", [](const DrawTableHandle& self) { return self.table->size(); });
-  nb::class_<WeightedOrder> weighted(module, "WeightedOrder", nb::is_final(),
-                                     nb::sig("@typing.final\nclass WeightedOrder(object)"),
-                                     "As `Order`, drawn with replacement, by weights.");
-  weighted.def(
-      "__init__",
-      [](WeightedOrder* self, const DrawTableHandle& handle, uint64_t count, uint64_t seed,
-         uint64_t epoch) {
-        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
-        new (self) WeightedOrder(handle.table, count, seed, epoch);
-      },
-      nb::arg("table"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"));
-  bind_lookups(weighted);
-  nb::class_<MixtureScheduleHandle>(module, "MixtureSchedule", nb::is_final(),
-                                    nb::sig("@typing.final\nclass MixtureSchedule(object)"),
-                                    "Which of several sources each sample of a mixture comes from.")
-      .def(
-          "__init__",
-          [](MixtureScheduleHandle* self, nb::handle weights) {
-            const HeldBuffer held(weights, /*writable=*/false);
-            new (self) MixtureScheduleHandle{std::make_shared<const MixtureSchedule>(
-                value_or_raise(without_gil([&held](MayBlock) {
-                  return MixtureSchedule::create(held.values<double>());
-                })))};
-          },
-          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
-          "Of a buffer of doubles.")
-      .def_prop_ro(
-          "parts",
-          [](const MixtureScheduleHandle& self) {
-            const std::span<const uint64_t> parts = self.schedule->parts();
-            return std::vector<uint64_t>(parts.begin(), parts.end());
-          },
-          nb::sig("def parts(self) -> list[int]"),
-          "How many samples of a period are of each source.");
-  nb::class_<MixtureOrder> mixture(module, "MixtureOrder", nb::is_final(),
-                                   nb::sig("@typing.final\nclass MixtureOrder(object)"),
-                                   "As `Order`, of several sources, laid one after the other.");
-  mixture.def(
-      "__init__",
-      [](MixtureOrder* self, const MixtureScheduleHandle& handle,
-         const std::vector<uint64_t>& counts, uint64_t count, uint64_t seed, uint64_t epoch,
-         bool shuffle) {
-        if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
-        new (self) MixtureOrder(value_or_raise(
-            MixtureOrder::create(handle.schedule, counts, count, seed, epoch, shuffle)));
-      },
-      nb::arg("schedule"), nb::arg("counts"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"),
-      nb::arg("shuffle"),
-      nb::sig("def __init__(self, schedule: MixtureSchedule, counts: "
-              "collections.abc.Sequence[int], count: int, seed: int, epoch: int, "
-              "shuffle: bool)"));
-  bind_lookups(mixture);
 }
 
 }  // namespace
@@ -1126,9 +923,39 @@ std::vector<size_t> to_positions(nb::handle positions, size_t count) {
   return out;
 }
 
-void bind_dataset(nb::module_& module) {
-  bind_index(module);
-  bind_order(module);
+void bind_index(nb::module_& module) {
+  nb::class_<IndexHandle> index_class(
+      module, "ObjectIndex", nb::is_final(), nb::sig("@typing.final\nclass ObjectIndex(object)"),
+      R"doc(The names, sizes and versions of many objects, in a fixed order. Immutable.
+
+An entry is an object below one of the index' `roots`, or a byte range of one. About 25 bytes an
+object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
+makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
+
+Examples:
+    >>> index = headrace.Store("gs://bucket/train").index()
+    >>> len(index), index.name(0), index.url(0)
+    (3, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
+    >>> pictures = index.filter(suffix=".jpg")
+    >>> pictures.position("cat/002.jpg")
+    1)doc");
+  bind_index_makers(index_class);
+  bind_entries(index_class);
+  bind_columns(index_class);
+  bind_selections(index_class);
+  bind_travel(index_class);
+
+  module.def("index_image", &to_image, nb::arg("index"), "What index_from_image() takes.");
+  module.def("index_from_image", &from_image, nb::arg("image"), nb::arg("url") = "",
+             nb::sig("def index_from_image(image: typing_extensions.Buffer, url: str = '') -> "
+                     "ObjectIndex"),
+             "`url` is where it came from, for errors.");
+  module.def(
+      "index_descriptor", [](const IndexHandle& self) { return self.index->image().descriptor(); },
+      nb::arg("index"), "The descriptor of its shared memory; -1 where it is too small for that.");
+  module.def("index_from_descriptor", &from_descriptor, nb::arg("descriptor"),
+             nb::sig("def index_from_descriptor(descriptor: int) -> ObjectIndex"),
+             "The index behind a copy of another process's descriptor, which is taken over.");
 }
 
 }  // namespace headrace::python
