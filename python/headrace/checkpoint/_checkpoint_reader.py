@@ -91,11 +91,11 @@ class CheckpointReader:
                 self._tensors[place] = "is one of several at this place"
             elif place not in self._tensors:
                 self._tensors[place] = understood[id(made)]
-        for each, error in too_long.items():
-            if each not in understood:
+        for tensor, why in too_long.items():
+            if tensor not in understood:
                 raise refused(
                     self.url,
-                    f"the place of a tensor in it cannot be written: {error}; read the whole by "
+                    f"the place of a tensor in it cannot be written: {why}; read the whole by "
                     "headrace.checkpoint.load",
                 )
         if too_long or not are_all:

@@ -226,7 +226,6 @@ class Outline:
                 if id(thing) in above:
                     _lead_back(begun, above[id(thing)])
                     continue
-                is_tensor = isinstance(thing, Made) and thing.is_tensor
                 if id(thing) in expanded:
                     if root is not self.root:
                         continue
@@ -239,10 +238,12 @@ class Outline:
                 expanded.add(id(thing))
                 above[id(thing)] = len(begun)
                 begun.append((len(found), len(begun)))
-                if is_tensor:
-                    found.append((way, thing))
                 left.append((None, _END))
-                left += _ways_below(way, thing, with_parts=not is_tensor)
+                if isinstance(thing, Made) and thing.is_tensor:
+                    found.append((way, thing))
+                    left += _ways_below(way, thing, with_parts=False)
+                else:
+                    left += _ways_below(way, thing)
         return found, are_all
 
     def place_of(self, key: str) -> str:
