@@ -56,6 +56,7 @@ from headrace._cli.wildcards import as_name, expanded
 from headrace._cli.workers import Workers
 from headrace._errors import add_note
 from headrace._location import is_local
+from headrace._moved_files import as_it_is, link_in, remove_moved
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -512,12 +513,7 @@ class Copy:
             )
             return
         try:
-            # Not what somebody has written there since.
-            item.source.delete(
-                item.info.name, if_generation=item.info.generation or None, missing_ok=True
-            )
-            if item.link and os.path.islink(path := f"/{item.info.name}"):
-                os.unlink(path)  # it leads to another link, which was removed before it
+            remove_moved(item.source, item.info.name, item.info.generation)
         except (HeadraceError, OSError) as error:
             add_note(
                 error, f"{url_of(item.destination, item.name)} is whole: now both objects are there"
@@ -557,7 +553,7 @@ class Copy:
     def _end(self, names: list[_End]) -> None:
         for i, (item, how) in enumerate(names):
             if i > 0:  # the file is of another generation since one of its names has gone
-                item = _as_it_is(item)
+                item = dataclasses.replace(item, info=as_it_is(item.source, item.info))
             if how is None:
                 self._settle(item, self._copy)
                 continue
@@ -765,25 +761,7 @@ def _stays(_: Item) -> None:
 
 
 def _link_of(source: Location, name: str) -> Literal["", "itself", "above"]:
-    """Return whether a file of the tree `source` is a symbolic link, or lies behind one in it."""
-    if not source.is_file:
-        return ""
-    # Links above the source are how its user came there.
-    above = source.name if source.is_folder else source.name[: -len(source.last_name)]
-    path = os.path.join(os.path.realpath(f"/{above}"), name[len(above) :])
-    folder = os.path.dirname(path)
-    if os.path.realpath(folder) != folder:
-        return "above"
-    return "itself" if os.path.islink(path) else ""
-
-
-def _as_it_is(item: Item) -> Item:
-    """Return the item with the file as it is now, if nobody has written it since it was listed."""
-    now = item.source.stat(item.info.name, missing_ok=True)
-    before = item.info
-    if now is None or (now.size_bytes, now.updated) != (before.size_bytes, before.updated):
-        return item  # which is refused
-    return dataclasses.replace(item, info=now)
+    return link_in(f"/{source.name}", f"/{name}") if source.is_file else ""
 
 
 def _type_of(name: str, info: ObjectInfo) -> str | None:

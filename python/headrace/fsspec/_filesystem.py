@@ -37,6 +37,7 @@ from headrace._freed_memory import keep_freed_memory
 from headrace._keywords import STORE_KEYWORDS, refuse_keywords
 from headrace._listing import named
 from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
+from headrace._moved_files import as_it_is, remove_moved
 from headrace._options import PREFETCH_BYTES, MiB, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Prefix, Store
@@ -1128,7 +1129,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """Move objects; a single one is renamed, so that it is never missing.
 
         Others are copied, and when that was done without an error, what was copied is deleted, and
-        nothing else.
+        nothing else: of files not what lies behind a symbolic link to a folder.
 
         Raises:
             InvalidArgumentError: two sources have one target, or a target is another's source.
@@ -1143,7 +1144,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             is_name = not recursive and not path2.endswith("/")
             if is_name and self.isfile(source) and not self.isdir(target):
                 (store, name), (other, to) = self._object_at(source), self._object_at(target)
-                if store is other:
+                if store is other and not self._is_link(source):
                     store.rename(name, to)
                     return
         done = _Copied([], [])
@@ -1153,17 +1154,49 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             raise IsADirectoryError(
                 errno.EISDIR, "it is a folder, which takes recursive=True", str(path1)
             )
-        copied = [(source, at) for source, target, at in done.objects if source != target]
-        wait_for(self._each, self._delete_moved, copied, None)
+        tops = self._tops(path1)
+        copied: dict[Any, list[tuple[str, str]]] = {}
+        for source, target, at in done.objects:
+            if source == target:
+                continue
+            if self._is_behind_link(tops, source):
+                _logger.warning("%s lies behind a symbolic link: it was copied, and stays", source)
+                continue
+            # The names of one file go one by one.
+            key = at if self.scheme == "file" else source
+            copied.setdefault(key, []).append((source, at))
+        wait_for(self._each, self._delete_moved, list(copied.values()), None)
         for source, target in sorted(done.folders, reverse=True):
             if source != target:
                 self._remove_folder(source)
 
-    def _delete_moved(self, copied: tuple[str, str]) -> None:
-        path, generation = copied
-        store, name = self._object_at(path)
-        # Not what somebody has written there since.
-        store.delete(name, if_generation=generation or None, missing_ok=True)
+    def _delete_moved(self, names: list[tuple[str, str]]) -> None:
+        if len(names) == 1:
+            [(path, generation)] = names
+            remove_moved(*self._object_at(path), generation)
+            return
+        found = []
+        for path, generation in names:
+            store, name = self._object_at(path)
+            found.append((store, name, generation, store.stat(name, missing_ok=True)))
+        for store, name, generation, info in found:
+            if info is not None and info.generation == generation:
+                generation = as_it_is(store, info).generation
+            remove_moved(store, name, generation)
+
+    def _tops(self, path: Any) -> list[str]:
+        """Return the folders in which all lies that is meant by `path`, or the names themselves."""
+        if isinstance(path, list | tuple | set):
+            return [self._strip_protocol(each) for each in path]
+        text = self._strip_protocol(path)
+        return [before_wildcards(text).rpartition("/")[0] + "/" if self._is_pattern(path) else text]
+
+    def _is_link(self, path: str) -> bool:  # noqa: ARG002 - of files
+        return False
+
+    def _is_behind_link(self, tops: list[str], path: str) -> bool:  # noqa: ARG002 - of files
+        """Return whether a link at or below all of `tops` is on the way to an object."""
+        return False
 
     def _remove_folder(self, path: str) -> None:
         """Remove what says that there is an empty folder."""
@@ -1272,6 +1305,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is nothing.
             IsADirectoryError: it is a folder, and not `recursive`.
+            OSError: it is a symbolic link to a folder: what that has in it is not deleted.
         """
         wait_for(self._rm, path, recursive=recursive, maxdepth=maxdepth)
 
@@ -1292,7 +1326,10 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             return
         for each in paths:
             below = await self._find(each, maxdepth=maxdepth)
-            await self._each(self.rm_file, below, batch_size)
+            own = [path for path in below if not self._is_behind_link([each], path)]
+            if below and not own:
+                raise OSError(errno.ELOOP, "what a symbolic link leads to is not deleted", each)
+            await self._each(self.rm_file, own, batch_size)
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:
         store, name = self._at(path)
