@@ -247,7 +247,7 @@ class CheckpointReader:
             >>> reader.slices({"weight": slice(0, 1), "bias": 0})["bias"].shape
             torch.Size([])
         """
-        require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
+        max_gap_bytes = require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
         for key, index in indices.items():
             with about_index(self.url, key, index):
                 require_index(self.info(key).shape, index)

@@ -254,7 +254,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         super().__init__(
             *args, asynchronous=asynchronous, loop=loop, batch_size=batch_size, **options
         )
-        require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         for name in _IGNORED:
             options.pop(name, None)
         self._pass_over_hints(options)
