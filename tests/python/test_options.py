@@ -278,7 +278,7 @@ def test_what_configure_is_not_given_is_as_the_environment_says(
     )
 
 
-# What takes a size or a count, in every part of the package; each gets a folder with a file `a.bin`.
+# What takes a size or a count, in every part of the package; each gets a folder with `a.bin`.
 TAKING_INTEGERS: dict[str, Callable[[Path, Any], Any]] = {
     "RetryOptions.max_attempts": lambda _, n: headrace.RetryOptions(max_attempts=n),
     "ParallelOptions.max_in_flight": lambda _, n: headrace.ParallelOptions(max_in_flight=n),

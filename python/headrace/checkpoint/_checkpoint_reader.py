@@ -156,13 +156,14 @@ class CheckpointReader:
             KeyError: there is no such tensor.
             InvalidArgumentError: it is sparse, quantized, of a class of its own, or one of several
                 with this key.
+            CorruptDataError: its record has another size than the tensor.
 
         Examples:
             >>> headrace.checkpoint.open("gs://bucket/run1/step100.pt").info("weight").shape
             torch.Size([2, 3])
         """
         tensor = self._strided(key)
-        entry = self._archive.require(f"data/{tensor.storage.key}")
+        entry = self._archive.require_storage(tensor.storage)
         return TensorInfo(
             dtype=tensor.dtype, shape=torch.Size(tensor.shape), size_bytes=entry.size_bytes
         )
@@ -199,6 +200,8 @@ class CheckpointReader:
             ['bias', 'weight']
         """
         wanted = {key: self._strided(key) for key in keys}
+        for each in wanted.values():
+            self._archive.require_storage(each.storage)
         names = list(dict.fromkeys(f"data/{each.storage.key}" for each in wanted.values()))
         storages = read_storages(self._archive, names)
         built: dict[int, torch.Tensor] = {}

@@ -72,6 +72,17 @@ class StorageReference:
     """The device from which it was saved."""
     count: int
 
+    @property
+    def size_bytes(self) -> int | None:
+        """Its size; None for a type that this torch does not know."""
+        if self.type_name == "UntypedStorage":
+            return self.count
+        try:
+            dtype: torch.dtype = torch.storage._get_dtype_from_pickle_storage_type(self.type_name)
+        except KeyError:
+            return None
+        return self.count * dtype.itemsize
+
 
 @dataclass(frozen=True, eq=False)
 class Named:
