@@ -615,5 +615,5 @@ def test_a_column_with_times_that_python_does_not_have_is_left_out_unless_it_is_
     times = pyarrow.array([2**62], pyarrow.timestamp("us"))
     table = pyarrow.table({"url": [str(tmp_path / "a")], "time": times})
     assert MapDataset.from_table(table)[0].tolist() == [120]
-    with pytest.raises(headrace.InvalidArgumentError, match="the column .time. of the table"):
+    with pytest.raises(headrace.InvalidArgumentError, match=r"the column .time. of"):
         MapDataset.from_table(table, label="time")
