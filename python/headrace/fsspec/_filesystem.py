@@ -1150,7 +1150,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         done = _Copied([], [])
         kwargs |= {"on_error": "raise", "done": done}
         self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
-        if not done.objects and not done.folders:
+        if not done.objects and not (done.folders and recursive):
             raise IsADirectoryError(
                 errno.EISDIR, "it is a folder, which takes recursive=True", str(path1)
             )
@@ -1317,19 +1317,50 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         maxdepth: int | None = None,
         **_: Any,
     ) -> None:
+        is_pattern = await in_thread(self._is_pattern, path)
         paths = await self._expand_path(path, maxdepth=maxdepth if recursive else None)
         if not recursive:
-            await self._each(self.rm_file, paths, batch_size)
+            await self._rm_files(paths, batch_size, takes_folders=is_pattern)
             return
         if maxdepth is None:
-            await asyncio.gather(*[self._rm_below(each, batch_size) for each in paths])
+            # What lies below another one of them goes with that one.
+            done = await asyncio.gather(
+                *[self._rm_below(each, batch_size) for each in _outermost(paths)],
+                return_exceptions=True,
+            )
+            _raise_first(done)
             return
+        found: dict[str, None] = {}
         for each in paths:
             below = await self._find(each, maxdepth=maxdepth)
             own = [path for path in below if not self._is_behind_link([each], path)]
+            if not below and not await self._exists(each):
+                raise FileNotFoundError(errno.ENOENT, "no such object or folder", each)
             if below and not own:
                 raise OSError(errno.ELOOP, "what a symbolic link leads to is not deleted", each)
-            await self._each(self.rm_file, own, batch_size)
+            found |= dict.fromkeys(own)
+        await self._each(self.rm_file, list(found), batch_size)
+
+    async def _rm_files(
+        self, paths: list[str], batch_size: int | None, *, takes_folders: bool
+    ) -> None:
+        """Delete objects; a folder among them is an error, unless all in it is among them, too."""
+        left: list[str] = []
+
+        def delete(path: str) -> None:
+            try:
+                self.rm_file(path)
+            except (IsADirectoryError, FileNotFoundError):
+                if not takes_folders:
+                    raise
+                left.append(path)
+
+        await self._each(delete, paths, batch_size)
+        for path in left:
+            if await self._exists(path):
+                raise IsADirectoryError(
+                    errno.EISDIR, "it is a folder, which takes recursive=True", path
+                )
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:
         store, name = self._at(path)
@@ -1538,6 +1569,16 @@ def _require_no_loss(sources: list[str], targets: list[str], from_: Any, to: Any
 
 def _is_local(fs: Any) -> bool:
     return isinstance(fs, LocalFileSystem) or getattr(fs, "scheme", "") == "file"
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that lie below no other one of them."""
+    found: list[str] = []
+    # In this order, what lies below a path comes right behind it.
+    for path in sorted(set(paths), key=lambda each: f"{each.rstrip('/')}/"):
+        if not found or not f"{path}/".startswith(f"{found[-1].rstrip('/')}/"):
+            found.append(path)
+    return found
 
 
 def _add_folders(folders: set[str], name: str, below: str) -> None:
