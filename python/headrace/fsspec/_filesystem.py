@@ -1318,33 +1318,37 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         **_: Any,
     ) -> None:
         is_pattern = await in_thread(self._is_pattern, path)
-        paths = await self._expand_path(path, maxdepth=maxdepth if recursive else None)
+        paths = await self._expand_path(path)
         if not recursive:
-            await self._rm_files(paths, batch_size, takes_folders=is_pattern)
+            left = await self._rm_files(paths, batch_size, takes_folders=is_pattern)
+            for each in left:
+                if await self._exists(each):
+                    raise IsADirectoryError(
+                        errno.EISDIR, "it is a folder, which takes recursive=True", each
+                    )
             return
-        if maxdepth is None:
-            # What lies below another one of them goes with that one.
-            done = await asyncio.gather(
-                *[self._rm_below(each, batch_size) for each in _outermost(paths)],
-                return_exceptions=True,
-            )
-            _raise_first(done)
+        if maxdepth is not None:
+            for each in paths:
+                if not await self._exists(each):
+                    raise FileNotFoundError(errno.ENOENT, "no such object or folder", each)
+                if self._is_link(each) and not is_pattern and await self._isdir(each):
+                    raise OSError(errno.ELOOP, "what a symbolic link leads to is not deleted", each)
+            tops = await in_thread(self._tops, path)
+            below = await self._expand_path(path, recursive=True, maxdepth=maxdepth)
+            own = [each for each in below if not self._is_behind_link(tops, each)]
+            await self._rm_files(own, batch_size, takes_folders=True)
             return
-        found: dict[str, None] = {}
-        for each in paths:
-            below = await self._find(each, maxdepth=maxdepth)
-            own = [path for path in below if not self._is_behind_link([each], path)]
-            if not below and not await self._exists(each):
-                raise FileNotFoundError(errno.ENOENT, "no such object or folder", each)
-            if below and not own:
-                raise OSError(errno.ELOOP, "what a symbolic link leads to is not deleted", each)
-            found |= dict.fromkeys(own)
-        await self._each(self.rm_file, list(found), batch_size)
+        # What lies below another one of them goes with that one.
+        done = await asyncio.gather(
+            *[self._rm_below(each, batch_size) for each in _outermost(paths)],
+            return_exceptions=True,
+        )
+        _raise_first(done)
 
     async def _rm_files(
         self, paths: list[str], batch_size: int | None, *, takes_folders: bool
-    ) -> None:
-        """Delete objects; a folder among them is an error, unless all in it is among them, too."""
+    ) -> list[str]:
+        """Delete objects; return what was none, if `takes_folders`."""
         left: list[str] = []
 
         def delete(path: str) -> None:
@@ -1356,11 +1360,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 left.append(path)
 
         await self._each(delete, paths, batch_size)
-        for path in left:
-            if await self._exists(path):
-                raise IsADirectoryError(
-                    errno.EISDIR, "it is a folder, which takes recursive=True", path
-                )
+        return left
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:
         store, name = self._at(path)
