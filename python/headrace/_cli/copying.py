@@ -540,7 +540,7 @@ class Copy:
                 "folder, could not be moved, and may lead to them; run it again"
             )
             for end in self._ends:
-                self.count(**(end.how or {"failed": 1}))
+                self.count(**(end.how or {"skipped": 1}))
                 self._progress.done(end.item.info.size_bytes)
             return
         yield ([end] for end in self._ends if end.item.link)
