@@ -42,6 +42,11 @@ class Handled:
         self._found.clear()
 
     @staticmethod
+    def tell_left(url: str, error: BaseException) -> None:
+        """Log that a file is given up since `error`, which may pass unseen, leaves its ``with``."""
+        _log.warning("%s: given up, since %s left its `with`", url, type(error).__name__)
+
+    @staticmethod
     def tell(url: str, error: BaseException) -> None:
         """Log that a file is given up since it is closed while `error` is handled."""
         _log.warning(

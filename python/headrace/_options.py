@@ -5,8 +5,9 @@ The defaults are the engine's own; a test holds both to be equal.
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -49,7 +50,6 @@ OnChange = Literal["error", "reread"]
 ContentEncoding = Literal["stored", "decompress"]
 VerifyOption = bool | Literal["all"]
 
-_MAX_UINT32 = (1 << 32) - 1
 # Longer than any training run; the engine's clock counts nanoseconds in 63 bits.
 _MAX_DURATION_S = 10 * 365 * 86400.0
 
@@ -77,22 +77,43 @@ def is_weights_only(value: bool | None) -> bool:
     return value is not False
 
 
-def require_count(name: str, value: int, *, minimum: int) -> None:
-    require(
-        _is_integer(value) and minimum <= value <= _MAX_UINT32,
-        f"{name} is {value!r}; it must be an integer of at least {minimum}",
-    )
+def integer(name: str, value: Any, *, minimum: int, end: int | None = None, unit: str = "") -> int:
+    """Return `value` as an int from `minimum` to below `end`: whatever Python takes for an index.
+
+    NumPy's integers are; a bool and a float are not, whatever their value.
+
+    Raises:
+        InvalidArgumentError: it is none, or outside.
+    """
+    must = f"{name} is {value!r}; it must be an integer of at least {minimum}{unit}"
+    if isinstance(value, float) and value.is_integer():
+        raise InvalidArgumentError(f"{must}, not a float: write {int(value)}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(must) from None
+    require(number >= minimum and not isinstance(value, bool), must)
+    if end is not None and number >= end:
+        below = f"2^{end.bit_length() - 1}" if end.bit_count() == 1 else str(end)
+        raise InvalidArgumentError(f"{must} and below {below}")
+    return number
 
 
-def require_bytes(name: str, value: int, *, minimum: int) -> None:
-    require(
-        _is_integer(value) and minimum <= value < 1 << 63,
-        f"{name} is {value!r}; it must be an integer of at least {minimum} bytes",
-    )
+def require_count(name: str, value: Any, *, minimum: int) -> int:
+    return integer(name, value, minimum=minimum, end=1 << 32)
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def require_bytes(name: str, value: Any, *, minimum: int) -> int:
+    return integer(name, value, minimum=minimum, end=1 << 63, unit=" bytes")
+
+
+def _make_integers(
+    options: Any, as_int: Callable[..., int], *, of: str = "", **minimums: int
+) -> None:
+    """Check these fields of frozen options, and make them ints."""
+    for each, minimum in minimums.items():
+        number = as_int(f"{of}{each}", getattr(options, each), minimum=minimum)
+        object.__setattr__(options, each, number)
 
 
 def require_header(name: str, text: str) -> None:
@@ -140,7 +161,7 @@ class RetryOptions:
     broken service from seeing a multiple of its load."""
 
     def __post_init__(self) -> None:
-        require_count("RetryOptions.max_attempts", self.max_attempts, minimum=1)
+        _make_integers(self, require_count, of="RetryOptions.", max_attempts=1, budget_tokens=0)
         _require_duration("RetryOptions.initial_backoff_s", self.initial_backoff_s)
         _require_duration("RetryOptions.max_backoff_s", self.max_backoff_s)
         require(
@@ -148,7 +169,6 @@ class RetryOptions:
             f"RetryOptions.backoff_multiplier is {self.backoff_multiplier!r}; "
             "it must be from 1 to 1000",
         )
-        require_count("RetryOptions.budget_tokens", self.budget_tokens, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,16 +234,12 @@ class ParallelOptions:
     True."""
 
     def __post_init__(self) -> None:
-        require_count("ParallelOptions.max_in_flight", self.max_in_flight, minimum=1)
-        require_count("ParallelOptions.initial_in_flight", self.initial_in_flight, minimum=1)
-        require_bytes(
-            "ParallelOptions.range_threshold_bytes", self.range_threshold_bytes, minimum=1
-        )
-        require_bytes(
-            "ParallelOptions.range_bytes", self.range_bytes, minimum=_engine.MIN_RANGE_BYTES
-        )
+        of = "ParallelOptions."
+        _make_integers(self, require_count, of=of, max_in_flight=1, initial_in_flight=1)
+        least = _engine.MIN_RANGE_BYTES
+        _make_integers(self, require_bytes, of=of, range_threshold_bytes=1, range_bytes=least)
         if self.max_gap_bytes is not None:
-            require_bytes("ParallelOptions.max_gap_bytes", self.max_gap_bytes, minimum=0)
+            _make_integers(self, require_bytes, of=of, max_gap_bytes=0)
         require(
             self.hedge is None or isinstance(self.hedge, bool),
             f"ParallelOptions.hedge is {self.hedge!r}; it must be a bool or None",
@@ -260,13 +276,12 @@ class JoinOptions:
     joins objects in the bucket."""
 
     def __post_init__(self) -> None:
-        require_bytes("JoinOptions.max_size_bytes", self.max_size_bytes, minimum=1)
-        require_count("JoinOptions.max_objects", self.max_objects, minimum=2)
+        _make_integers(self, require_bytes, of="JoinOptions.", max_size_bytes=1)
+        _make_integers(self, require_count, of="JoinOptions.", max_objects=2, max_in_flight=1)
         require(
             self.max_objects <= 32,
             f"JoinOptions.max_objects is {self.max_objects}; it must be from 2 to 32",
         )
-        require_count("JoinOptions.max_in_flight", self.max_in_flight, minimum=1)
         _require_duration("JoinOptions.pause_s", self.pause_s)
         require(
             isinstance(self.sweep_age_s, int | float) and 0 <= self.sweep_age_s <= _MAX_DURATION_S,
@@ -540,9 +555,8 @@ class EngineOptions:
     read-ahead, but a read that somebody waits for is always admitted."""
 
     def __post_init__(self) -> None:
-        require_count("io_threads", self.io_threads, minimum=0)
-        require_count("file_threads", self.file_threads, minimum=1)
-        require_bytes("memory_budget_bytes", self.memory_budget_bytes, minimum=1 * MiB)
+        _make_integers(self, require_count, io_threads=0, file_threads=1)
+        _make_integers(self, require_bytes, memory_budget_bytes=1 * MiB)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._errors import HeadraceError, with_url
 from headrace._location import Url, root_at
-from headrace._options import MiB, require, require_bytes, require_count
+from headrace._options import MiB, integer, require, require_bytes, require_count
 from headrace._pack_place import Place, Record
 from headrace._pack_shard import TOKEN_TYPES, Encode, Events, Job, Transform
 from headrace._pack_source import entries_of, with_folder_labels
@@ -280,13 +280,10 @@ class _Packing:
         on_error: OnError,
         options: dict[str, Any],
     ) -> None:
-        require_bytes("shard_bytes", shard_bytes, minimum=1)
+        shard_bytes = require_bytes("shard_bytes", shard_bytes, minimum=1)
         if shard_samples is not None:
-            require_count("shard_samples", shard_samples, minimum=1)
-        require(
-            isinstance(seed, int) and 0 <= seed < _SEED_END,
-            f"seed is {seed!r}; it must be an integer from 0 to 2^63 - 1",
-        )
+            shard_samples = require_count("shard_samples", shard_samples, minimum=1)
+        seed = integer("seed", seed, minimum=0, end=_SEED_END)
         require(
             isinstance(name, str) and name != "" and "/" not in name,
             f"name is {name!r}; it must be how the names of shards begin, without a '/'",
@@ -364,7 +361,7 @@ class _Packing:
     def run(self, workers: int | None, progress: ProgressOption) -> Packed:
         """Pack the shards that are not whole yet."""
         if workers is not None:
-            require_count("workers", workers, minimum=1)
+            workers = require_count("workers", workers, minimum=1)
         records = self.place.whole_shards(self._plan.shard_count)
         missing = [i for i in range(self._plan.shard_count) if i not in records]
         with choose_progress(progress, "packing", self._total_bytes) as shown:

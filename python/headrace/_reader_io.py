@@ -114,7 +114,7 @@ class ObjectReaderIO(io.BufferedIOBase):
     ) -> None:
         self._ended = True  # until it is open
         self._lock = threading.RLock()
-        require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         require(
             if_generation is None or isinstance(if_generation, str),
             f"if_generation is {if_generation!r}; it must be the generation of an object as a str",

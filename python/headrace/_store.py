@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import operator
 import os
 import re
 import sys
@@ -254,7 +255,7 @@ class Store:
         pages = _pages(max_pages_in_flight)
         _require_text("prefix", prefix)
         if max_results is not None:
-            require_count("max_results", max_results, minimum=0)
+            max_results = require_count("max_results", max_results, minimum=0)
         whole_root = not (prefix or start_offset or end_offset)
         found = placeholders = 0
         if not delimiter and max_results is None:
@@ -325,7 +326,7 @@ class Store:
         """
         _require_text("prefix", prefix)
         if max_results is not None:
-            require_count("max_results", max_results, minimum=1)
+            max_results = require_count("max_results", max_results, minimum=1)
         return ListPage(
             *self._handle().list_page(
                 prefix=prefix,
@@ -402,7 +403,7 @@ class Store:
             >>> store.expect_reads(64)
             >>> index = store.index("train/")
         """
-        require_count("count", count, minimum=1)
+        count = require_count("count", count, minimum=1)
         self._handle().expect_reads(min(count, _MOST_EXPECTED))
 
     def _note_end(self, found: int, placeholders: int, *, whole_root: bool) -> None:
@@ -540,8 +541,7 @@ class Store:
         """
         ranges = None
         if begin is not None or end is not None:
-            ranges = [(begin or 0, end)]
-            _require_range(*ranges[0])
+            ranges = [_range_of(0 if begin is None else begin, end)]
         buffers = None if into is None else (_writable(into),)
         return self._handle().start((name,), buffers, ranges).take(return_errors=False)[0]
 
@@ -574,9 +574,8 @@ class Store:
         """
         items, spans = [], []
         for name, begin, end in ranges:
-            _require_range(begin, end)
             items.append(name)
-            spans.append((begin, end))
+            spans.append(_range_of(begin, end))
         buffers = None if into is None else [_writable(each) for each in into]
         return self._handle().start(items, buffers, spans).take(return_errors=False)
 
@@ -722,7 +721,7 @@ class Store:
         refuse_keywords("Store.read_batches", unknown, of=Store.read_batches)
         return_errors = _return_errors(errors)
         if prefetch_bytes is not None:
-            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+            prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         return read_ahead(self._open(), iter(batches), prefetch_bytes, return_errors)
 
     # ---- writing
@@ -817,10 +816,12 @@ class Store:
             f"upload is {upload!r}; it must be 'parts', 'multipart' or 'resumable'",
         )
         if part_bytes is not None:
-            require_bytes("part_bytes", part_bytes, minimum=1)
+            part_bytes = require_bytes("part_bytes", part_bytes, minimum=1)
         if expected_size_bytes is not None:
-            require_bytes("expected_size_bytes", expected_size_bytes, minimum=0)
-        require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
+            expected_size_bytes = require_bytes(
+                "expected_size_bytes", expected_size_bytes, minimum=0
+            )
+        max_parts_in_flight = require_count("max_parts_in_flight", max_parts_in_flight, minimum=1)
         return self._handle().open_writer(
             name,
             if_generation=self._precondition(if_generation),
@@ -950,7 +951,7 @@ class Store:
             method in ("GET", "HEAD", "PUT", "DELETE"),
             f"method is {method!r}; it must be 'GET', 'HEAD', 'PUT' or 'DELETE'",
         )
-        require_count("expires_s", expires_s, minimum=1)
+        expires_s = require_count("expires_s", expires_s, minimum=1)
         require(expires_s <= 604800, f"expires_s is {expires_s}; it must be at most seven days")
         require(
             self._scheme != "gs",
@@ -1074,20 +1075,27 @@ def _name_and_generation(source: NameOrInfo) -> tuple[str, str]:
     return (source, "") if isinstance(source, str) else (source.name, source.generation)
 
 
-def _require_range(begin: int, end: int | None) -> None:
+def _range_of(begin: Any, end: Any) -> tuple[int, int | None]:
+    try:
+        first = operator.index(begin)
+        last = None if end is None else operator.index(end)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"begin={begin!r}, end={end!r}: a range begins and ends at integers"
+        ) from None
     require(
-        begin >= 0 and (end is None or begin <= end < 1 << 63),
+        first >= 0 and (last is None or first <= last < 1 << 63),
         f"begin={begin}, end={end}: a range begins at 0 or later, does not end before it begins, "
         "and ends below 2**63",
     )
+    return first, last
 
 
 def _pages(max_pages_in_flight: int | None) -> int:
     """Return what the engine takes: 0 leaves it to it."""
     if max_pages_in_flight is None:
         return 0
-    require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
-    return max_pages_in_flight
+    return require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
 
 
 def _return_errors(errors: str) -> bool:

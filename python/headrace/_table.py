@@ -238,7 +238,7 @@ def _of_arrow(table: Any, wanted: Sequence[str | None]) -> Columns:
     for name in table.column_names:
         try:
             columns[name] = table.column(name).to_pylist()
-        except ValueError as error:  # times in nanoseconds, without pandas
+        except (ArithmeticError, ValueError) as error:  # times that Python does not have
             require(name not in wanted, f"the column {name!r} of the table: {error}")
             _logger.info("the dataset has no column %r: %s", name, error)
     return columns

@@ -191,7 +191,7 @@ def trace(
         >>> with headrace.trace("/tmp/epoch.json"):
         ...     data = store.read("train/a.txt")
     """
-    require_count("attempts_per_thread", attempts_per_thread, minimum=1)
+    attempts_per_thread = require_count("attempts_per_thread", attempts_per_thread, minimum=1)
     return _begin(os.fspath(path), attempts_per_thread)
 
 

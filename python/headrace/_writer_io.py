@@ -64,7 +64,8 @@ class ObjectWriterIO(io.BufferedIOBase):
     makes the object visible, whole and verified. Nothing becomes visible, and the object before
     stays, if:
 
-    - an exception leaves the ``with``;
+    - an exception leaves the ``with``; the log says so if it is no `Exception`, as when a
+      generator with the ``with`` in it is dropped;
     - `close` is called, by whatever layer, while an exception is being handled that was not when
       the file was opened, as in a ``finally`` or an ``except``; the log says so. To write a file
       from an ``except``, open it there, or use ``with``;
@@ -326,6 +327,9 @@ class ObjectWriterIO(io.BufferedIOBase):
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
+            # Nobody sees the end of a generator, nor always that of a program.
+            if not isinstance(error, Exception) and not self.closed:
+                self._handled.tell_left(self.name, error)
             self._give_up_after(error)
         elif not self.closed:
             self._finish()

@@ -94,7 +94,7 @@ def read_objects(
         >>> for batch in dataset.map(decode).iter_torch_batches(batch_size=256):  # doctest: +SKIP
         ...     train(batch)
     """
-    require_bytes("block_bytes", block_bytes, minimum=1)
+    block_bytes = require_bytes("block_bytes", block_bytes, minimum=1)
     index, stores = objects_of(source, options, Chosen(suffix, hidden=hidden))
     taken = {_URL, _BYTES} & set(index.columns)
     require(
@@ -149,7 +149,7 @@ def read_shards(
         >>> dataset.schema().names  # doctest: +SKIP
         ['__key__', '__url__', 'cls', 'jpg']
     """
-    require_bytes("block_bytes", block_bytes, minimum=1)
+    block_bytes = require_bytes("block_bytes", block_bytes, minimum=1)
     wanted = None if fields is None else field_names(fields)
     require_on_error(on_error)
     if isinstance(source, ObjectIndex) and is_indexed(source):

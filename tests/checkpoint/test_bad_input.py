@@ -102,6 +102,35 @@ def test_the_format_before_zip_is_loaded_and_not_opened(store: headrace.Store) -
         load(store, "b.pt")
 
 
+@pytest.mark.parametrize("write", [file_of, stock_file_of], ids=["ours", "stock"])
+@pytest.mark.parametrize("more_bytes", [-40, -4, -1, 1, 64])
+def test_a_record_of_another_size_than_its_tensor_is_corrupt_however_it_is_read(
+    more_bytes: int, write: Any, store: headrace.Store
+) -> None:
+    written, out = write({"model": {"w": torch.arange(10.0)}, "e": torch.ones(3)}), io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(written)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("data/0"):
+                data = (data + bytes(64))[: len(data) + more_bytes]
+            new.writestr(name, data)
+    store.write("a.pt", out.getvalue())
+    reader = headrace.checkpoint.open("a.pt", store=store)
+    assert reader.keys() == ["model.w", "e"]
+    reads: list[Any] = [
+        lambda: load(store),
+        lambda: reader.info("model.w"),
+        lambda: reader.tensor("model.w"),
+        lambda: reader.slice("model.w", slice(0, 1)),
+    ]
+    for read in reads:
+        wrong = rf"a\.pt: the record data/0 of 'model\.w' has {40 + more_bytes} bytes, .* 40$"
+        with pytest.raises(CorruptDataError, match=wrong):
+            read()
+    assert_same(reader.tensor("e"), torch.ones(3))
+    assert headrace.checkpoint.latest("", store=store) is None
+
+
 def test_a_missing_checkpoint_is_not_found(store: headrace.Store) -> None:
     with pytest.raises(NotFoundError, match=r"a\.pt"):
         load(store)

@@ -169,3 +169,66 @@ def test_a_tensor_larger_than_its_storage_is_corrupt(store: headrace.Store) -> N
     object.__setattr__(tensor, "shape", (5,))
     with pytest.raises(CorruptDataError, match="'a' does not fit into its storage"):
         reader.tensor("a")
+
+
+@WRITERS
+def test_a_tied_weight_is_one_tensor_under_each_of_its_keys(
+    write: Any, store: headrace.Store
+) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(5, 3)
+            self.head = torch.nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embed.weight
+
+    model = Model()
+    plain = torch.arange(4.0)
+    shared = {"w": plain}
+    state: dict[str, Any] = {"model": model.state_dict(), "a": shared, "b": [shared], "c": plain}
+    state["itself"] = state
+    reader = open_file(store, write(state))
+    assert reader.keys() == ["model.embed.weight", "model.head.weight", "a.w", "b.0.w", "c"]
+    found = reader.tensors(reader.keys())
+    assert found["a.w"] is found["b.0.w"] is found["c"]
+    assert_same(found["c"], plain)
+    weights = [found["model.embed.weight"], found["model.head.weight"]]
+    assert_same(weights, [model.embed.weight.detach()] * 2)
+
+
+def test_lists_in_lists_with_endless_keys_are_opened_and_a_warning_says_what_is_not_listed(
+    store: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    state: Any = [torch.ones(1)]
+    for _ in range(40):
+        state = [state, state]
+    reader = open_file(store, file_of({"x": state, "y": torch.zeros(1)}))
+    keys = reader.keys()
+    assert keys[0] == ".".join(["x", *"0" * 41])
+    assert keys[-1] == "y"
+    assert len(keys) < 100_000
+    assert reader.tensor(keys[-2]) == 1
+    [warning] = [each for each in caplog.records if each.name == "headrace"]
+    assert "every tensor has one that is" in warning.getMessage()
+
+
+def test_what_repeats_without_a_tensor_leaves_no_key_out(
+    store: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    state: Any = []
+    for _ in range(40):
+        state = [state, state]
+    around: Any = {"deep": state}
+    around["itself"] = [around] * 100_000
+    reader = open_file(store, file_of({"x": torch.ones(1), "y": around, "z": [around] * 100_000}))
+    assert reader.keys() == ["x"]
+    assert not caplog.records
+
+
+def test_a_tensor_whose_first_key_is_too_long_is_listed_under_a_shorter_one(
+    store: headrace.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    tensor = torch.ones(1)
+    reader = open_file(store, file_of({"x" * 1025: tensor, "y": tensor}))
+    assert reader.keys() == ["y"]
+    assert "too long" in caplog.text

@@ -134,6 +134,111 @@ def test_what_a_symbolic_link_leads_to_stays(server: FaultServer, tmp_path: Path
     assert "lies behind a symbolic link to a folder: it was copied, and stays" in done.err
 
 
+def tree_with_links(folder: Path) -> dict[str, bytes]:
+    """Make files and links to them, by relative names; return what they all give."""
+    (folder / "deep").mkdir(parents=True)
+    for name in ("a", "z", "deep/file"):
+        (folder / name).write_bytes(name.encode())
+    for name, target in {
+        "b": "a",
+        "c": "b",
+        "deep/up": "../z",
+        "yonder": "z",
+        "folder": "deep",
+    }.items():
+        (folder / name).symlink_to(target)
+    (folder / "hard").hardlink_to(folder / "a")
+    (folder / "deep/hard").hardlink_to(folder / "z")
+    everything = {
+        **{"a": b"a", "b": b"a", "c": b"a", "hard": b"a", "z": b"z", "yonder": b"z"},
+        **{"deep/file": b"deep/file", "deep/up": b"z", "deep/hard": b"z"},
+    }
+    behind = {f"folder/{name}": everything[f"deep/{name}"] for name in ("file", "up", "hard")}
+    return everything | behind
+
+
+def objects_of(server: FaultServer, prefix: str) -> dict[str, bytes]:
+    names = [each for each in server.names("bucket") if each.startswith(prefix)]
+    return {name.removeprefix(prefix): server.get("bucket", name) for name in names}
+
+
+@pytest.mark.parametrize("parallel", [1, 64])
+def test_links_to_files_that_are_moved_themselves_are_read_before_these_go(
+    parallel: int, bucket: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    for destination in ("gs://bucket/x", tmp_path / "x"):
+        source = tmp_path / "source"
+        everything = tree_with_links(source)
+        done = run("mv", "-r", "--parallel", parallel, source, destination)
+        assert done.code == 0, done.err
+        moved = objects_of(bucket, "x/") if isinstance(destination, str) else files_of(destination)
+        assert moved == everything
+        assert [each.name for each in source.iterdir()] == ["folder"]
+        (source / "folder").unlink()
+        source.rmdir()
+    assert not any(each.is_symlink() for each in (tmp_path / "x").rglob("*"))
+    assert (tmp_path / "x/a").samefile(tmp_path / "x/hard")
+
+
+def test_links_of_one_source_to_a_file_of_another_are_read_before_it_goes(
+    bucket: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "one").write_bytes(b"one")
+    (tmp_path / "two").symlink_to("one")
+    assert run("mv", tmp_path / "one", tmp_path / "two", "gs://bucket/x/").code == 0
+    assert objects_of(bucket, "x/") == {"one": b"one", "two": b"one"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_was_not_moved_keeps_the_files_that_it_may_lead_to(
+    tmp_path: Path, run: Run
+) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    everything = tree_with_links(source)
+    before = files_of(source)
+    (there / "yonder").mkdir(parents=True)
+    done = run("mv", "-r", f"{source}/", there)
+    assert done.code != 0
+    assert "11 files stay at the source" in done.err
+    assert files_of(source) == before
+    (there / "yonder").rmdir()
+    assert run("mv", "-r", f"{source}/", there).code == 0
+    assert files_of(there) == everything
+    assert [each.name for each in source.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("how", ["no clobber", "two sources"])
+def test_a_link_that_is_left_out_keeps_the_file_that_it_leads_to(
+    how: str, tmp_path: Path, run: Run
+) -> None:
+    first, second, there = (tmp_path / name for name in ("first", "second", "there"))
+    for each in (first, second, there):
+        each.mkdir()
+    (first / "a").write_bytes(b"new")
+    (second / "link").symlink_to("../first/a")
+    if how == "no clobber":
+        (there / "link").write_bytes(b"old")
+        assert run("mv", "-rn", f"{first}/", f"{second}/", f"{there}/").code == 0
+        assert files_of(there) == {"link": b"old"}
+    else:
+        (first / "link").write_bytes(b"old")
+        assert run("mv", "-r", f"{first}/", f"{second}/", f"{there}/").code != 0
+        assert (first / "link").read_bytes() == b"old"
+    assert (second / "link").read_bytes() == b"new"
+
+
+def test_a_link_above_the_source_is_only_the_way_to_it(
+    bucket: FaultServer, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "real/source").mkdir(parents=True)
+    (tmp_path / "real/source/a").write_bytes(b"a")
+    (tmp_path / "way").symlink_to("real")
+    done = run("mv", "-r", tmp_path / "way/source", "gs://bucket/x")
+    assert (done.code, objects_of(bucket, "x/")) == (0, {"a": b"a"})
+    assert "stays" not in done.err
+    assert list((tmp_path / "real").iterdir()) == []
+
+
 def test_nothing_is_moved_into_itself_or_onto_itself(bucket: FaultServer, run: Run) -> None:
     before = bucket.names("bucket")
     assert run("mv", "-r", "gs://bucket/run", "gs://bucket/run/inside").code == 2

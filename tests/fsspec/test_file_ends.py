@@ -291,6 +291,22 @@ def drop_a_generator(way: Way, target: Target) -> None:
     next(write())
 
 
+def drop_a_generator_in_its_with(way: Way, target: Target) -> None:
+    def write() -> Iterator[None]:
+        with way.open(target) as file:
+            file.write(way.data)
+            yield
+            file.write(way.data)
+
+    next(write())
+
+
+def interrupt_in_with(way: Way, target: Target) -> None:
+    with contextlib.suppress(KeyboardInterrupt), way.open(target) as file:
+        file.write(way.data)
+        raise KeyboardInterrupt
+
+
 WHOLE_ENDS = [
     close,
     leave_with,
@@ -314,6 +330,8 @@ HALF_ENDS = [
     drop_in_a_handler,
     drop_a_cycle,
     drop_a_generator,
+    drop_a_generator_in_its_with,
+    interrupt_in_with,
 ]
 # Of these the file is told by an ``__exit__`` of its own, and its user sees the exception.
 _SILENT = [raise_in_with]
@@ -618,6 +636,39 @@ def test_what_a_text_layer_of_pythons_refuses_by_itself_is_not_seen(tmp_path: Pa
         file.seek(0)
     file.close()
     assert Target(tmp_path).found() == b"half"
+
+
+def test_what_a_layer_of_somebody_elses_fails_at_by_itself_is_not_seen(tmp_path: Path) -> None:
+    with headrace.open(Target(tmp_path).path, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("file", b"half")
+        with contextlib.suppress(FileNotFoundError):
+            archive.write(tmp_path / "missing")
+    found = Target(tmp_path).found()
+    assert found is not None
+    assert _unzipped(found) == b"half"
+
+
+def test_what_a_layer_that_is_not_closed_has_kept_is_missing(tmp_path: Path) -> None:
+    with headrace.open(Target(tmp_path).path, "wb") as file:
+        layer = gzip.GzipFile(fileobj=file, mode="wb")
+        layer.write(b"half")
+    found = Target(tmp_path).found()
+    assert found is not None
+    with pytest.raises(EOFError):
+        gzip.decompress(found)
+    with contextlib.suppress(ValueError):  # the file below is closed
+        layer.close()
+
+
+def test_of_an_error_of_close_that_a_layer_drops_info_tells(tmp_path: Path) -> None:
+    file = headrace.open(Target(tmp_path).path, "wb")
+    file.write(b"half")
+    with contextlib.suppress(io.UnsupportedOperation):
+        file.seek(0)
+    with contextlib.suppress(io.UnsupportedOperation):
+        file.close()
+    assert file.info is None
+    assert Target(tmp_path).found() is None
 
 
 def test_a_bare_raise_in_a_foreign_with_in_the_handler_that_opened_it_is_not_seen(

@@ -633,8 +633,8 @@ def test_a_source_that_was_written_anew_after_its_copy_is_not_deleted(
     fs = fsspec.filesystem("headrace+gs", endpoint=server.url, credentials="anonymous")
     delete = fs._delete_moved
 
-    def write_before(copied: tuple[str, str]) -> None:
-        if copied[0].endswith("/1"):
+    def write_before(copied: list[tuple[str, str]]) -> None:
+        if copied[0][0].endswith("/1"):
             server.put("bucket", "1", b"new")
         delete(copied)
 

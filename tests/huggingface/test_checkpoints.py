@@ -304,6 +304,31 @@ def test_whatever_is_in_the_way_of_a_download_is_replaced(
     assert not list(tmp_path.glob(".headrace-*"))
 
 
+@pytest.mark.parametrize("fault", ["corrupt", "no rename"])
+def test_a_download_that_fails_leaves_the_folder_that_was_there(
+    fault: str, file: headrace.Store, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(file, save(1, "one"))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/mine").write_bytes(b"mine")
+    rename = Path.rename
+
+    def no_rename(path: Path, to: Path) -> Path:
+        if path.name == "files":
+            raise OSError("no rename here")
+        return rename(path, to)
+
+    if fault == "corrupt":
+        [name, *_] = [i.name for i in file.list("run/checkpoint-1/") if "json" not in i.name]
+        file.write(name, b"xyz")
+    else:
+        monkeypatch.setattr(Path, "rename", no_rename)
+    with pytest.raises((CorruptDataError, OSError)):
+        download("run/checkpoint-1", tmp_path / "there", store=file)
+    assert [each.name for each in (tmp_path / "there").iterdir()] == ["mine"]
+    assert not list(tmp_path.glob(".headrace-*"))
+
+
 def test_without_links_files_are_copied(
     file: headrace.Store, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -769,6 +769,11 @@ def test_a_value_that_cannot_be_given_is_an_error_that_names_its_column(
     for name, values in {
         "text": text,
         "pair": pa.array([[2**64 - 1]], pa.list_(pa.uint64(), 1)),
+        "day": pa.array([2**31 - 1], pa.date32()),
+        "time": pa.array([2**62], pa.timestamp("us")),
+        "times": pa.array([[-(2**62)]], pa.list_(pa.timestamp("us"))),
+        "zone": pa.array([2**55], pa.timestamp("ms", tz="Europe/Berlin")),
+        "duration": pa.array([2**62], pa.duration("ms")),
     }.items():
         (tmp_path / f"{name}.parquet").write_bytes(packed(pa.table({name: values})))
         dataset = ParquetDataset(tmp_path / f"{name}.parquet", batch_size=batch_size)

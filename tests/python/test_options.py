@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
+import torch
 
 import headrace
+import headrace.torch
 from headrace import _engine
 from headrace._options import EngineOptions, read_environment
 
@@ -271,3 +276,52 @@ def test_what_configure_is_not_given_is_as_the_environment_says(
         """,
         str(tmp_path),
     )
+
+
+# What takes a size or a count, in every part of the package; each gets a folder with `a.bin`.
+TAKING_INTEGERS: dict[str, Callable[[Path, Any], Any]] = {
+    "RetryOptions.max_attempts": lambda _, n: headrace.RetryOptions(max_attempts=n),
+    "ParallelOptions.max_in_flight": lambda _, n: headrace.ParallelOptions(max_in_flight=n),
+    "JoinOptions.max_objects": lambda _, n: headrace.JoinOptions(max_objects=n),
+    "max_results": lambda at, n: headrace.Store(at).list_page(max_results=n),
+    "begin": lambda at, n: headrace.Store(at).read("a.bin", begin=n),
+    "end": lambda at, n: headrace.Store(at).read("a.bin", end=n),
+    "begin, of ranges": lambda at, n: headrace.Store(at).read_ranges([("a.bin", n, 8)]),
+    "expected_size_bytes": lambda at, n: (
+        headrace.Store(at).open_writer("b", expected_size_bytes=n).abort()
+    ),
+    "prefetch_bytes": lambda at, n: headrace.open(at / "a.bin", prefetch_bytes=n).close(),
+    "batch_size": lambda at, n: headrace.torch.Loader(headrace.torch.MapDataset(at), batch_size=n),
+    "seed": lambda at, n: headrace.torch.Loader(
+        headrace.torch.MapDataset(at), batch_size=1, shuffle=True, seed=n
+    ),
+    "seq_len": lambda at, n: headrace.torch.TokenDataset(at / "a.bin", dtype="uint8", seq_len=n),
+}
+
+
+@pytest.mark.parametrize("name", TAKING_INTEGERS)
+def test_integers_of_every_kind_are_taken_everywhere_and_floats_nowhere(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(8))
+    take = partial(TAKING_INTEGERS[name], tmp_path)
+    for good in (4, numpy.int64(4), numpy.uint8(4), torch.tensor(4)):
+        take(good)
+    argument = name.partition(",")[0]
+    for bad in (4.0, 1e6, numpy.float64(4), numpy.float32(4), 4.5, float("nan"), float("inf"), "4"):
+        with pytest.raises(headrace.InvalidArgumentError) as error:
+            take(bad)
+        assert argument in str(error.value)
+        assert repr(bad) in str(error.value)
+        assert "integer" in str(error.value)
+
+
+def test_a_size_that_is_a_whole_float_is_refused_with_the_integer_to_write() -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match=r"1000000\.0; .* write 1000000$"):
+        headrace.RetryOptions(max_attempts=1e6)  # type: ignore[arg-type]
+
+
+def test_options_have_plain_integers_whatever_was_given() -> None:
+    options = headrace.ParallelOptions(range_bytes=numpy.int64(1 << 20))  # type: ignore[arg-type]
+    assert type(options.range_bytes) is int
+    assert options == headrace.ParallelOptions(range_bytes=1 << 20)

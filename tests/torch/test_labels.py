@@ -606,3 +606,14 @@ def test_a_listing_shows_its_progress(
     assert counts[-1] == 10
     IterableDataset(store, progress=True)
     assert "listing: 5" in capsys.readouterr().err
+
+
+def test_a_column_with_times_that_python_does_not_have_is_left_out_unless_it_is_wanted(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    times = pyarrow.array([2**62], pyarrow.timestamp("us"))
+    table = pyarrow.table({"url": [str(tmp_path / "a")], "time": times})
+    assert MapDataset.from_table(table)[0].tolist() == [120]
+    with pytest.raises(headrace.InvalidArgumentError, match=r"the column .time. of"):
+        MapDataset.from_table(table, label="time")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from headrace import (
     CorruptDataError,
@@ -56,6 +56,7 @@ from headrace._cli.wildcards import as_name, expanded
 from headrace._cli.workers import Workers
 from headrace._errors import add_note
 from headrace._location import is_local
+from headrace._moved_files import as_it_is, link_in, remove_moved
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -95,6 +96,16 @@ class Item:
     """What lies in the bucket at the destination, if that was listed."""
     skips_equal: bool = False
     """Whether an equal object at the destination is left alone; in a bucket, `there` tells."""
+    link: Literal["", "itself", "above"] = ""
+    """Of what is moved: whether it is a symbolic link, or a folder above it in its tree is one."""
+
+
+class _End(NamedTuple):
+    """What is left to do for a moved file: its source goes."""
+
+    item: Item
+    how: dict[str, int] | None
+    """How its copy was counted; None if it is to be renamed."""
 
 
 class There:
@@ -211,6 +222,7 @@ def _items(
                 refuse_inside(source, dataclasses.replace(destination, name=root))
                 for item in tree(source, destination, root, copy):
                     if names is not None and item.name in names:
+                        copy.stays(item)
                         copy.failed(
                             InvalidArgumentError(
                                 f"{url_of(item.source, item.info.name)}: another source gives "
@@ -222,8 +234,11 @@ def _items(
                         names.add(item.name)
                     yield item
             else:
-                yield Item(source.store, stat(source), destination.store, root)
+                link = _link_of(source, source.name) if copy.moves else ""
+                yield Item(source.store, stat(source), destination.store, root, link=link)
         except (HeadraceError, OSError) as error:
+            if recursive and not isinstance(error, InvalidArgumentError | NotFoundError):
+                copy.keeps_files = True  # what could not be listed may be a link to one
             copy.failed(missing_bucket(error, source.store) or error)
 
 
@@ -253,7 +268,8 @@ def tree(source: Location, destination: Location, root: str, copy: Copy) -> Iter
             there = None
             if keeps and not destination.is_file:
                 there = destination.store.stat(root, missing_ok=True)
-            yield Item(source.store, info, destination.store, root, there, keeps)
+            link = _link_of(source, info.name) if copy.moves else ""
+            yield Item(source.store, info, destination.store, root, there, keeps, link)
     below = f"{root}/" if root and not root.endswith("/") else root
     at_place = There(destination.store, below) if keeps and not destination.is_file else None
     for chunk in chunks(source.store, source.below):
@@ -270,7 +286,8 @@ def tree(source: Location, destination: Location, root: str, copy: Copy) -> Iter
                     there = at_place.find(name)
                 except NotFoundError as error:
                     raise missing_bucket(error, destination.store) or error from None
-            yield Item(source.store, info, destination.store, name, there, keeps)
+            link = _link_of(source, info.name) if copy.moves else ""
+            yield Item(source.store, info, destination.store, name, there, keeps, link)
     if is_empty and source.name and not source.is_directory:
         raise not_found(source, "no object, and nothing below it")
 
@@ -302,7 +319,8 @@ class Copy:
 
     Args:
         no_clobber: leave alone what is there already.
-        moves: delete each source once it, or an equal object, is at its destination.
+        moves: delete each source once it, or an equal object, is at its destination; files once
+            everything was read that can be a link to them.
         dry_run: say what would be copied, and copy nothing.
     """
 
@@ -320,7 +338,10 @@ class Copy:
         self._report = report
         self._progress = shown_progress
         self._if_generation = "absent" if no_clobber else None
-        self._moves, self._dry_run = moves, dry_run
+        self.moves, self._dry_run = moves, dry_run
+        self.keeps_files = False
+        """Whether what is moved may have links to files that were not read: then all files stay."""
+        self._ends: list[_End] = []
         self._lock = threading.Lock()
         self._copied = Copied()
         self._begin_s = time.monotonic()
@@ -341,10 +362,17 @@ class Copy:
                 ):
                     if source is destination:
                         for item in group:
-                            workers.submit(partial(self._settle, item, self._copy))
+                            if self._is_file_to_move(item) and not item.link:
+                                self._ends.append(_End(item, None))
+                            else:
+                                workers.submit(partial(self._settle, item, self._copy))
                     else:
                         self._transfer(source, self._batches(group, workers), workers)
                 self._progress.found_all()
+            for names_of_files in self._ends_in_order():
+                with Workers(parallel, _HELD_BYTES, self._report) as workers:
+                    for names in names_of_files:
+                        workers.submit(partial(self._end, names))
         finally:
             self._tell()
 
@@ -451,7 +479,14 @@ class Copy:
                 how = {"copied": 1, "copied_bytes": item.info.size_bytes}
             except _ThereAlreadyError:
                 how = {"skipped": 1}
-            if self._moves and self._leaves_source(item, was_copied="copied" in how):
+            if not self._leaves_source(item, was_copied="copied" in how):
+                if "skipped" in how:
+                    self.stays(item)
+            elif self._is_file_to_move(item):
+                with self._lock:
+                    self._ends.append(_End(item, how))
+                return
+            else:
                 self._remove_source(item)
         except Stopped:
             raise
@@ -462,27 +497,75 @@ class Copy:
             self._progress.done(item.info.size_bytes)
 
     def _leaves_source(self, item: Item, *, was_copied: bool) -> bool:
+        """Whether the source is still there, and is to go."""
         if was_copied:
-            return item.source is not item.destination  # else it was renamed
-        return self._if_generation is None  # with --no-clobber, what is there may be anything
+            is_renamed = item.source is item.destination and not item.link
+            return self.moves and not is_renamed
+        return (
+            self.moves and self._if_generation is None
+        )  # with --no-clobber, what is there may be anything
 
     def _remove_source(self, item: Item) -> None:
-        if is_local(item.source.url) and _is_behind_link(f"/{item.info.name}"):
+        if item.link == "above":
             self._report.note(
                 f"{url_of(item.source, item.info.name)} lies behind a symbolic link to a folder: "
                 "it was copied, and stays"
             )
             return
         try:
-            # Not what somebody has written there since.
-            item.source.delete(
-                item.info.name, if_generation=item.info.generation or None, missing_ok=True
-            )
-        except HeadraceError as error:
+            remove_moved(item.source, item.info.name, item.info.generation)
+        except (HeadraceError, OSError) as error:
             add_note(
                 error, f"{url_of(item.destination, item.name)} is whole: now both objects are there"
             )
             raise
+
+    # ---- files that are moved: their sources go last, because others can be links to them
+
+    def _is_file_to_move(self, item: Item) -> bool:
+        return self.moves and is_local(item.source.url)
+
+    def stays(self, item: Item) -> None:
+        """Note that an object is not moved; if it is a link, the file it leads to stays, too."""
+        if item.link:
+            self.keeps_files = True
+
+    def _ends_in_order(self) -> Iterator[Iterable[list[_End]]]:
+        """Yield the links, then the files whose sources go; names of one file go one by one."""
+        if self._given_up or not self._ends:
+            return
+        if self.keeps_files:
+            self._report.note(
+                f"{counted(len(self._ends), 'file')} stay at the source, because a link, or a "
+                "folder, could not be moved, and may lead to them; run it again"
+            )
+            for end in self._ends:
+                self.count(**(end.how or {"skipped": 1}))
+                self._progress.done(end.item.info.size_bytes)
+            return
+        yield ([end] for end in self._ends if end.item.link)
+        files: dict[str, list[_End]] = {}
+        for end in self._ends:
+            if not end.item.link:
+                files.setdefault(end.item.info.generation, []).append(end)
+        yield files.values()
+
+    def _end(self, names: list[_End]) -> None:
+        for i, (item, how) in enumerate(names):
+            if i > 0:  # the file is of another generation since one of its names has gone
+                item = dataclasses.replace(item, info=as_it_is(item.source, item.info))
+            if how is None:
+                self._settle(item, self._copy)
+                continue
+            try:
+                self._remove_source(item)
+            except Stopped:
+                raise
+            except Exception as error:
+                self._failed(item, error)
+            else:
+                self.count(**how)
+                self._progress.done(item.info.size_bytes)
 
     def _say_would(self, item: Item) -> None:
         if self._asks(item) and self._can_stay(item):
@@ -517,7 +600,8 @@ class Copy:
             )
         if self._can_stay(item):
             raise _ThereAlreadyError
-        within = item.destination.rename if self._moves else item.destination.copy
+        is_renamed = self.moves and not item.link
+        within = item.destination.rename if is_renamed else item.destination.copy
         try:
             return within(item.info, item.name, if_generation=self._if_generation)
         except PreconditionFailedError as error:
@@ -618,6 +702,7 @@ class Copy:
     # ---- counting
 
     def _failed(self, item: Item, error: Exception) -> None:
+        self.stays(item)
         self._progress.done(item.info.size_bytes)
         if self._given_up:
             return
@@ -658,7 +743,7 @@ class Copy:
             print(json.dumps(dataclasses.asdict(copied)), flush=True)
             return
         rate = binary_size(copied.copied_bytes / max(duration_s, 1e-9))
-        done = "moved" if self._moves else "copied"
+        done = "moved" if self.moves else "copied"
         self._report.note(
             f"{done} {counted(copied.copied, 'object')}, {binary_size(copied.copied_bytes)} "
             f"in {duration_s:.1f} s ({rate}/s)"
@@ -675,10 +760,8 @@ def _stays(_: Item) -> None:
     raise _ThereAlreadyError
 
 
-def _is_behind_link(path: str) -> bool:
-    """Whether a folder above the file is another one than its name says."""
-    folder = os.path.dirname(path)
-    return os.path.realpath(folder) != folder
+def _link_of(source: Location, name: str) -> Literal["", "itself", "above"]:
+    return link_in(f"/{source.name}", f"/{name}") if source.is_file else ""
 
 
 def _type_of(name: str, info: ObjectInfo) -> str | None:

@@ -12,7 +12,7 @@ from headrace._engine import ObjectInfo, ZipEntry
 from headrace._errors import CorruptDataError, InvalidArgumentError
 from headrace._store import Store
 from headrace.checkpoint._object import about, corrupt, pinned, refused
-from headrace.checkpoint._outline import Outline, outline_of
+from headrace.checkpoint._outline import Outline, StorageReference, outline_of
 from headrace.checkpoint._parallel_reads import Wanted, read_into
 
 if TYPE_CHECKING:
@@ -112,6 +112,22 @@ class Archive:
         if entry is None:
             raise corrupt(self.url, f"the record {name} is missing")
         return entry
+
+    def require_sized(self, name: str, size_bytes: int | None) -> ZipEntry:
+        """Return the entry of a storage's record, which has this size unless that is None."""
+        entry = self.require(name)
+        if size_bytes is not None and entry.size_bytes != size_bytes:
+            place = self.outline.place_of(name.removeprefix("data/"))
+            raise corrupt(
+                self.url,
+                f"the record {name}{place and f' of {place!r}'} has {entry.size_bytes} bytes, and "
+                f"its tensor {size_bytes}",
+            )
+        return entry
+
+    def require_storage(self, storage: StorageReference) -> ZipEntry:
+        """Return the entry of a storage's record, which is as long as the pickle says."""
+        return self.require_sized(f"data/{storage.key}", storage.size_bytes)
 
     def ranges(self, names: list[str]) -> list[tuple[int, int]]:
         """Return the ranges of these records' contents."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ from headrace.checkpoint._outline import (
     Made,
     PlaceError,
     StorageReference,
-    Way,
     place_at,
 )
 from headrace.checkpoint._slices import MAX_GAP_BYTES, Index, about_index, require_index
@@ -25,6 +25,7 @@ from headrace.checkpoint._storages import read_storages
 __all__ = ["CheckpointReader", "TensorInfo"]
 
 _STRIDED = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3")
+_logger = logging.getLogger("headrace")
 _PLAIN = ("", "torch.Tensor", "torch._tensor.Tensor")
 
 
@@ -35,7 +36,10 @@ class TensorInfo:
     dtype: torch.dtype
     shape: torch.Size
     size_bytes: int
-    """The size of the tensor's storage, which `CheckpointReader.tensor` reads whole."""
+    """The size of the tensor's storage, which `CheckpointReader.tensor` reads whole.
+
+    If several tensors share a storage, each has its size, though the file has it once.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,19 +75,35 @@ class CheckpointReader:
         self._archive = archive
         # The tensor, or the reason why it cannot be read by itself.
         self._tensors: dict[str, _Tensor | str] = {}
-        seen: set[int] = set()
-        for way, thing in self._archive.outline.walk():
-            if not isinstance(thing, Made) or id(thing) in seen:
+        understood: dict[int, _Tensor | str] = {}
+        at: dict[str, Made] = {}
+        too_long: dict[int, PlaceError] = {}
+        tensors, are_all = self._archive.outline.tensors()
+        for way, made in tensors:
+            try:
+                place = place_at(way)
+            except PlaceError as error:
+                too_long[id(made)] = error
                 continue
-            if thing.is_tensor:
-                # The parts of a parameter or of a sparse tensor are not tensors of their own.
-                _add_made_below(thing, seen)
-                place = self._place(way)
-                self._tensors[place] = (
-                    "is one of several at this place"
-                    if place in self._tensors
-                    else self._understand(thing)
+            if id(made) not in understood:
+                understood[id(made)] = self._understand(made)
+            if at.setdefault(place, made) is not made:
+                self._tensors[place] = "is one of several at this place"
+            elif place not in self._tensors:
+                self._tensors[place] = understood[id(made)]
+        for tensor, why in too_long.items():
+            if tensor not in understood:
+                raise refused(
+                    self.url,
+                    f"the place of a tensor in it cannot be written: {why}; read the whole by "
+                    "headrace.checkpoint.load",
                 )
+        if too_long or not are_all:
+            _logger.warning(
+                "%s: too many or too long keys lead to its tensors: "
+                "some of these keys are not listed, but every tensor has one that is",
+                self.url,
+            )
 
     def __repr__(self) -> str:
         return f"<headrace.checkpoint.CheckpointReader of {self.url!r}>"
@@ -111,8 +131,9 @@ class CheckpointReader:
         """Return the keys of all tensors, such as ``"model.layers.0.weight"``, in file order.
 
         A key joins, with dots, the dictionary keys, the names of attributes and the positions on
-        the way to the tensor. If several tensors have the same one, as with the dictionary keys
-        ``5`` and ``"5"``, it is listed once, and asking for it raises an error. The elements of a
+        the way to the tensor. A tensor that was saved under several keys, as tied weights are, is
+        listed under each. If several tensors have the same key, as with the dictionary keys ``5``
+        and ``"5"``, it is listed once, and asking for it raises an error. The elements of a
         named tuple have the names of its fields, if this process has imported its class, and else
         positions.
 
@@ -135,13 +156,14 @@ class CheckpointReader:
             KeyError: there is no such tensor.
             InvalidArgumentError: it is sparse, quantized, of a class of its own, or one of several
                 with this key.
+            CorruptDataError: its record has another size than the tensor.
 
         Examples:
             >>> headrace.checkpoint.open("gs://bucket/run1/step100.pt").info("weight").shape
             torch.Size([2, 3])
         """
         tensor = self._strided(key)
-        entry = self._archive.require(f"data/{tensor.storage.key}")
+        entry = self._archive.require_storage(tensor.storage)
         return TensorInfo(
             dtype=tensor.dtype, shape=torch.Size(tensor.shape), size_bytes=entry.size_bytes
         )
@@ -162,6 +184,8 @@ class CheckpointReader:
     def tensors(self, keys: Iterable[str]) -> dict[str, torch.Tensor]:
         """Read several tensors at once, to the CPU. Tensors that shared a storage share one again.
 
+        A shared storage is read once, and a tensor with several keys is one tensor again.
+
         Of the attributes of a tensor, those come along that are numbers, texts, bytes or None.
 
         Raises:
@@ -176,12 +200,15 @@ class CheckpointReader:
             ['bias', 'weight']
         """
         wanted = {key: self._strided(key) for key in keys}
+        for each in wanted.values():
+            self._archive.require_storage(each.storage)
         names = list(dict.fromkeys(f"data/{each.storage.key}" for each in wanted.values()))
         storages = read_storages(self._archive, names)
-        return {
-            key: self._build(key, each, storages[f"data/{each.storage.key}"])
-            for key, each in wanted.items()
-        }
+        built: dict[int, torch.Tensor] = {}
+        for key, each in wanted.items():
+            if id(each) not in built:
+                built[id(each)] = self._build(key, each, storages[f"data/{each.storage.key}"])
+        return {key: built[id(each)] for key, each in wanted.items()}
 
     def slice(self, key: str, index: Index) -> torch.Tensor:
         """Read a part of one tensor, to the CPU. The same as ``slices({key: index})[key]``.
@@ -223,21 +250,11 @@ class CheckpointReader:
             >>> reader.slices({"weight": slice(0, 1), "bias": 0})["bias"].shape
             torch.Size([])
         """
-        require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
+        max_gap_bytes = require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
         for key, index in indices.items():
             with about_index(self.url, key, index):
                 require_index(self.info(key).shape, index)
         return {key: each[indices[key]].clone() for key, each in self.tensors(indices).items()}
-
-    def _place(self, way: Way) -> str:
-        try:
-            return place_at(way)
-        except PlaceError as error:
-            raise refused(
-                self.url,
-                f"the place of a tensor in it cannot be written: {error}; read the whole by "
-                "headrace.checkpoint.load",
-            ) from None
 
     def _strided(self, key: str) -> _Tensor:
         tensor = self._tensors[key]
@@ -299,18 +316,6 @@ class CheckpointReader:
         # Not setattr, which would execute something for some names.
         vars(built).update(tensor.attributes)
         return built
-
-
-def _add_made_below(made: Made, seen: set[int]) -> None:
-    """Add the identities of all parts of `made` to `seen`."""
-    left: list[Any] = list(made.args)
-    while left:
-        thing = left.pop()
-        # A list can contain itself, and a tuple can be in another one many times.
-        if id(thing) in seen or not isinstance(thing, Made | list | tuple):
-            continue
-        seen.add(id(thing))
-        left += thing.args if isinstance(thing, Made) else thing
 
 
 def _numbers(value: Any) -> tuple[int, ...]:

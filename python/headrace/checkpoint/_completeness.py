@@ -137,8 +137,8 @@ def _require_file(store: Store, info: ObjectInfo) -> None:
             require_whole_legacy(store, info)
         else:
             archive = Archive(store, info, ends, verify=True)
-            for key in archive.outline.storages:
-                archive.require(f"data/{key}")
+            for storage in archive.outline.storages.values():
+                archive.require_storage(storage)
     except InvalidArgumentError as error:
         if error.http_status is not None:
             raise  # the store refuses it

@@ -269,12 +269,7 @@ class _Records:
 
     def get_storage_from_record(self, name: str, size_bytes: int, _: Any) -> torch.Tensor:
         """Return the record's bytes as a tensor. Storages come in the order of the outline."""
-        if self.archive.require(name).size_bytes != size_bytes:
-            raise corrupt(
-                self.archive.url,
-                f"the record {name} has {self.archive.entries[name].size_bytes} bytes, and its "
-                f"tensor {size_bytes}",
-            )
+        self.archive.require_sized(name, size_bytes)
         if size_bytes == 0:
             return torch.empty(0, dtype=torch.uint8, device="cpu")
         while name not in self._filled:

@@ -37,12 +37,19 @@ _MAX_PLACE_CHARS = 1024
 # More arguments than any call has that a pickle writes for another.
 _MAX_ARGS = 1024
 
+# So many things are looked through once more because another way leads to them. Lists in lists
+# could have more ways than there is memory.
+_MAX_REPEATED = 100_000
+
 _HERE: Any = object()
 """The key of what belongs to an object without a name of its own: its state, its only argument."""
 
 REBUILD_PARAMETER = "torch._utils._rebuild_parameter"
 
 _DICT = "builtins.dict"
+
+_END: Any = object()
+"""Comes after all that lies below a thing."""
 
 # The names of Python 3 for those of Python 2, which protocol 2 has. torch's tables lack what is of
 # no use in a checkpoint, and can be the name of a user's module; torch 2.3 has none.
@@ -64,6 +71,17 @@ class StorageReference:
     location: str
     """The device from which it was saved."""
     count: int
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Its size; None for a type that this torch does not know."""
+        if self.type_name == "UntypedStorage":
+            return self.count
+        try:
+            dtype: torch.dtype = torch.storage._get_dtype_from_pickle_storage_type(self.type_name)
+        except KeyError:
+            return None
+        return self.count * dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +205,57 @@ class Outline:
             seen.add(id(thing))
             if isinstance(thing, Made):
                 yield way, thing
-            below = thing.below() if isinstance(thing, Made) else list(enumerate(thing))
-            left += [(way if key is _HERE else (way, key), value) for key, value in reversed(below)]
+            left += _ways_below(way, thing)
+
+    def tensors(self) -> tuple[list[tuple[Way, Made]], bool]:
+        """Return every tensor with every way to it that meets nothing twice; and whether all.
+
+        The parts that a tensor is made of are no tensors of their own, but its attributes are. If
+        there are too many ways, some tensors are found by the first alone. So are loose ones.
+        """
+        found: list[tuple[Way, Made]] = []
+        repeats_left, are_all = _MAX_REPEATED, True
+        expanded: set[int] = set()
+        barren: set[int] = set()  # there is no tensor below these
+        above: dict[int, int] = {}  # the things on the way to this one, with their depths
+        # Of each of these, how many were found before it, and the least depth that a cycle leads
+        # back to from below it.
+        begun: list[tuple[int, int]] = []
+        for root in (self.root, *self.loose):
+            left: list[tuple[Way, Any]] = [(None, root)]
+            while left:
+                way, thing = left.pop()
+                if thing is _END:
+                    ended, depth = above.popitem()
+                    found_before, least = begun.pop()
+                    if len(found) == found_before and least >= depth:
+                        barren.add(ended)
+                    _lead_back(begun, least)
+                    continue
+                if id(thing) in barren or not isinstance(thing, Made | list | tuple):
+                    continue
+                if id(thing) in above:
+                    _lead_back(begun, above[id(thing)])
+                    continue
+                if id(thing) in expanded:
+                    if root is not self.root:
+                        continue
+                    repeats = 1 + _breadth_of(thing)
+                    if repeats > repeats_left:
+                        are_all = False
+                        _lead_back(begun, -1)
+                        continue
+                    repeats_left -= repeats
+                expanded.add(id(thing))
+                above[id(thing)] = len(begun)
+                begun.append((len(found), len(begun)))
+                left.append((None, _END))
+                if isinstance(thing, Made) and thing.is_tensor:
+                    found.append((way, thing))
+                    left += _ways_below(way, thing, with_parts=False)
+                else:
+                    left += _ways_below(way, thing)
+        return found, are_all
 
     def place_of(self, key: str) -> str:
         """Return the place of the first tensor with its bytes in this storage.
@@ -202,6 +269,28 @@ class Outline:
                 except PlaceError:
                     return ""
         return ""
+
+
+def _ways_below(
+    way: Way, thing: Made | list[Any] | tuple[Any, ...], *, with_parts: bool = True
+) -> list[tuple[Way, Any]]:
+    """Return what lies below a thing, last first; without `with_parts`, only its contents."""
+    if not isinstance(thing, Made):
+        below = list(enumerate(thing))
+    else:
+        below = thing.below() if with_parts else thing.contents
+    return [(way if key is _HERE else (way, key), value) for key, value in reversed(below)]
+
+
+def _breadth_of(thing: Made | list[Any] | tuple[Any, ...]) -> int:
+    return len(thing.args) + len(thing.contents) if isinstance(thing, Made) else len(thing)
+
+
+def _lead_back(begun: list[tuple[int, int]], depth: int) -> None:
+    """Note that what lies below the last thing leads back to this depth."""
+    if begun:
+        found_before, least = begun[-1]
+        begun[-1] = (found_before, min(least, depth))
 
 
 def place_at(way: Way) -> str:

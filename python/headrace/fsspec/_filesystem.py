@@ -37,6 +37,7 @@ from headrace._freed_memory import keep_freed_memory
 from headrace._keywords import STORE_KEYWORDS, refuse_keywords
 from headrace._listing import named
 from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
+from headrace._moved_files import as_it_is, remove_moved
 from headrace._options import PREFETCH_BYTES, MiB, require, require_bytes
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Prefix, Store
@@ -253,7 +254,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         super().__init__(
             *args, asynchronous=asynchronous, loop=loop, batch_size=batch_size, **options
         )
-        require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         for name in _IGNORED:
             options.pop(name, None)
         self._pass_over_hints(options)
@@ -1128,7 +1129,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """Move objects; a single one is renamed, so that it is never missing.
 
         Others are copied, and when that was done without an error, what was copied is deleted, and
-        nothing else.
+        nothing else: of files not what lies behind a symbolic link to a folder.
 
         Raises:
             InvalidArgumentError: two sources have one target, or a target is another's source.
@@ -1143,27 +1144,59 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             is_name = not recursive and not path2.endswith("/")
             if is_name and self.isfile(source) and not self.isdir(target):
                 (store, name), (other, to) = self._object_at(source), self._object_at(target)
-                if store is other:
+                if store is other and not self._is_link(source):
                     store.rename(name, to)
                     return
         done = _Copied([], [])
         kwargs |= {"on_error": "raise", "done": done}
         self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
-        if not done.objects and not done.folders:
+        if not done.objects and not (done.folders and recursive):
             raise IsADirectoryError(
                 errno.EISDIR, "it is a folder, which takes recursive=True", str(path1)
             )
-        copied = [(source, at) for source, target, at in done.objects if source != target]
-        wait_for(self._each, self._delete_moved, copied, None)
+        tops = self._tops(path1)
+        copied: dict[Any, list[tuple[str, str]]] = {}
+        for source, target, at in done.objects:
+            if source == target:
+                continue
+            if self._is_behind_link(tops, source):
+                _logger.warning("%s lies behind a symbolic link: it was copied, and stays", source)
+                continue
+            # The names of one file go one by one.
+            key = at if self.scheme == "file" else source
+            copied.setdefault(key, []).append((source, at))
+        wait_for(self._each, self._delete_moved, list(copied.values()), None)
         for source, target in sorted(done.folders, reverse=True):
             if source != target:
                 self._remove_folder(source)
 
-    def _delete_moved(self, copied: tuple[str, str]) -> None:
-        path, generation = copied
-        store, name = self._object_at(path)
-        # Not what somebody has written there since.
-        store.delete(name, if_generation=generation or None, missing_ok=True)
+    def _delete_moved(self, names: list[tuple[str, str]]) -> None:
+        if len(names) == 1:
+            [(path, generation)] = names
+            remove_moved(*self._object_at(path), generation)
+            return
+        found = []
+        for path, generation in names:
+            store, name = self._object_at(path)
+            found.append((store, name, generation, store.stat(name, missing_ok=True)))
+        for store, name, generation, info in found:
+            if info is not None and info.generation == generation:
+                generation = as_it_is(store, info).generation
+            remove_moved(store, name, generation)
+
+    def _tops(self, path: Any) -> list[str]:
+        """Return the folders in which all lies that is meant by `path`, or the names themselves."""
+        if isinstance(path, list | tuple | set):
+            return [self._strip_protocol(each) for each in path]
+        text = self._strip_protocol(path)
+        return [before_wildcards(text).rpartition("/")[0] + "/" if self._is_pattern(path) else text]
+
+    def _is_link(self, path: str) -> bool:  # noqa: ARG002 - of files
+        return False
+
+    def _is_behind_link(self, tops: list[str], path: str) -> bool:  # noqa: ARG002 - of files
+        """Return whether a link at or below all of `tops` is on the way to an object."""
+        return False
 
     def _remove_folder(self, path: str) -> None:
         """Remove what says that there is an empty folder."""
@@ -1272,6 +1305,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             FileNotFoundError: there is nothing.
             IsADirectoryError: it is a folder, and not `recursive`.
+            OSError: it is a symbolic link to a folder: what that has in it is not deleted.
         """
         wait_for(self._rm, path, recursive=recursive, maxdepth=maxdepth)
 
@@ -1283,16 +1317,50 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         maxdepth: int | None = None,
         **_: Any,
     ) -> None:
-        paths = await self._expand_path(path, maxdepth=maxdepth if recursive else None)
+        is_pattern = await in_thread(self._is_pattern, path)
+        paths = await self._expand_path(path)
         if not recursive:
-            await self._each(self.rm_file, paths, batch_size)
+            left = await self._rm_files(paths, batch_size, takes_folders=is_pattern)
+            for each in left:
+                if await self._exists(each):
+                    raise IsADirectoryError(
+                        errno.EISDIR, "it is a folder, which takes recursive=True", each
+                    )
             return
-        if maxdepth is None:
-            await asyncio.gather(*[self._rm_below(each, batch_size) for each in paths])
+        if maxdepth is not None:
+            for each in paths:
+                if not await self._exists(each):
+                    raise FileNotFoundError(errno.ENOENT, "no such object or folder", each)
+                if self._is_link(each) and not is_pattern and await self._isdir(each):
+                    raise OSError(errno.ELOOP, "what a symbolic link leads to is not deleted", each)
+            tops = await in_thread(self._tops, path)
+            below = await self._expand_path(path, recursive=True, maxdepth=maxdepth)
+            own = [each for each in below if not self._is_behind_link(tops, each)]
+            await self._rm_files(own, batch_size, takes_folders=True)
             return
-        for each in paths:
-            below = await self._find(each, maxdepth=maxdepth)
-            await self._each(self.rm_file, below, batch_size)
+        # What lies below another one of them goes with that one.
+        done = await asyncio.gather(
+            *[self._rm_below(each, batch_size) for each in _outermost(paths)],
+            return_exceptions=True,
+        )
+        _raise_first(done)
+
+    async def _rm_files(
+        self, paths: list[str], batch_size: int | None, *, takes_folders: bool
+    ) -> list[str]:
+        """Delete objects; return what was none, if `takes_folders`."""
+        left: list[str] = []
+
+        def delete(path: str) -> None:
+            try:
+                self.rm_file(path)
+            except (IsADirectoryError, FileNotFoundError):
+                if not takes_folders:
+                    raise
+                left.append(path)
+
+        await self._each(delete, paths, batch_size)
+        return left
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:
         store, name = self._at(path)
@@ -1501,6 +1569,16 @@ def _require_no_loss(sources: list[str], targets: list[str], from_: Any, to: Any
 
 def _is_local(fs: Any) -> bool:
     return isinstance(fs, LocalFileSystem) or getattr(fs, "scheme", "") == "file"
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that lie below no other one of them."""
+    found: list[str] = []
+    # In this order, what lies below a path comes right behind it.
+    for path in sorted(set(paths), key=lambda each: f"{each.rstrip('/')}/"):
+        if not found or not f"{path}/".startswith(f"{found[-1].rstrip('/')}/"):
+            found.append(path)
+    return found
 
 
 def _add_folders(folders: set[str], name: str, below: str) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 from typing import Any
 
+from headrace._moved_files import link_in
 from headrace._store import Store
 from headrace.fsspec._filesystem import StoreFileSystem
 from headrace.fsspec._threads import in_thread
@@ -111,6 +112,13 @@ class FolderFileSystem(StoreFileSystem):
                     found.setdefault(full, self._folder(full))
         return [found[name] for name in sorted(found)]
 
+    def _is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
+    def _is_behind_link(self, tops: list[str], path: str) -> bool:
+        own = [top for top in tops if f"{path}/".startswith(f"{top.rstrip('/')}/")]
+        return all(link_in(top, path) == "above" for top in own or [path])
+
     def _refuses_folders(self, path: str) -> bool:
         return os.path.isdir(path)
 
@@ -157,6 +165,19 @@ class FolderFileSystem(StoreFileSystem):
             OSError: it is not empty, or not there.
         """
         os.rmdir(self._strip_protocol(path))
+
+    def rm_file(self, path: str) -> None:
+        """Delete a file; of a symbolic link, the link.
+
+        Raises:
+            FileNotFoundError: there is none.
+            IsADirectoryError: it is a folder, which takes ``rm(recursive=True)``.
+        """
+        path = self._strip_protocol(path)
+        if os.path.islink(path) and not os.path.isdir(path):
+            os.unlink(path)  # what it leads to may go at the same time
+        else:
+            super().rm_file(path)
 
     def _remove_folder(self, path: str) -> None:
         with contextlib.suppress(OSError):  # something was put into it meanwhile

@@ -108,9 +108,15 @@ def download(
         for folder in {part.files / each for name in files for each in Path(name).parents}:
             _sync(folder)
         # An older one goes as a whole, so that no half of it is taken for a checkpoint.
+        old = part.folder / "old"
         if os.path.lexists(target):
-            target.rename(part.folder / "old")
-        part.files.rename(target)
+            target.rename(old)
+        try:
+            part.files.rename(target)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(target):
+                old.rename(target)
+            raise
         _sync(target.parent)
     finally:
         part.close()

@@ -66,7 +66,7 @@ class CheckpointUploads:
         self, url: Url = "", *, keep: int | None = None, store: Store | None = None, **options: Any
     ) -> None:
         if keep is not None:
-            require_count("keep", keep, minimum=1)
+            keep = require_count("keep", keep, minimum=1)
         self._root = root_at(url, store, **options)
         self._keep = keep
         self._work = InOrder("headrace-huggingface-upload")

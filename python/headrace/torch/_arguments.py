@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch.distributed
 
 from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._options import integer, require
 from headrace._store import Store
 
 __all__ = [
@@ -46,15 +45,7 @@ def class_name(value: object) -> str:
 
 def count(name: str, value: Any, *, minimum: int) -> int:
     """Return `value` as an integer of at least `minimum`. NumPy's integers are accepted."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = minimum - 1
-    require(
-        number >= minimum and not isinstance(value, bool),
-        f"{name} is {value!r}; it must be an integer of at least {minimum}",
-    )
-    return number
+    return integer(name, value, minimum=minimum)
 
 
 def seed_or_epoch(name: str, value: Any) -> int:
@@ -64,9 +55,7 @@ def seed_or_epoch(name: str, value: Any) -> int:
 
 def int64_count(name: str, value: Any, *, minimum: int) -> int:
     """Return `value` as an integer from `minimum` to 2^63 - 1."""
-    number = count(name, value, minimum=minimum)
-    require(number < 1 << 63, f"{name} is {value!r}; it must be below 2^63")
-    return number
+    return integer(name, value, minimum=minimum, end=1 << 63)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -161,7 +161,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         seed = seed_or_epoch("seed", seed)
         self._rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=_WINDOW_BLOCKS)
         if prefetch_bytes is not None:
-            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+            prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._ranks = Ranks(rank, world_size)
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._seeds_generators = flag("seed_generators", seed_generators)

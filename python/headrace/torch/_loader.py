@@ -295,7 +295,7 @@ class Loader:
             f"collate_fn is {collate_fn!r}; it must be callable",
         )
         if prefetch_bytes is not None:
-            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+            prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         if transform_threads is None:
             transform_threads = min(_MOST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
         self._dataset = dataset

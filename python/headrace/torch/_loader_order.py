@@ -102,7 +102,7 @@ def _limits(
     if batch_size is not None:
         batch_size = count("batch_size", batch_size, minimum=1)
     if max_batch_bytes is not None:
-        require_bytes("max_batch_bytes", max_batch_bytes, minimum=1)
+        max_batch_bytes = require_bytes("max_batch_bytes", max_batch_bytes, minimum=1)
         source.require_sizes("max_batch_bytes")
     return batch_size, max_batch_bytes
 

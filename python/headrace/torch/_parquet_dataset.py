@@ -168,7 +168,7 @@ class ParquetDataset(PartStream):
         require_on_error(on_error)
         self._on_error = on_error
         if prefetch_bytes is not None:
-            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+            prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._seeds_generators = flag("seed_generators", seed_generators)
         require(

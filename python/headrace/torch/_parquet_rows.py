@@ -203,7 +203,8 @@ def _named(name: str, make: Callable[[Any], _Made], values: Any) -> _Made:
     pyarrow, _ = pyarrow_for(_WHAT)
     try:
         return make(values)
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    # Python's own dates and durations have narrower limits than Arrow's.
+    except (pyarrow.ArrowException, ArithmeticError, ValueError) as error:
         raise InvalidArgumentError(
             f"the column {name!r} has a value that cannot be given: {error}; with batch_size, a "
             "transform gets it as pyarrow has it"

@@ -194,7 +194,7 @@ class ShardStream(PartStream, Objects):
         self._on_error = on_error
         self._shards_ahead = count("shards_ahead", shards_ahead, minimum=0)
         if prefetch_bytes is not None:
-            require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+            prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._seeds_generators = flag("seed_generators", seed_generators)
         ranks = Ranks(rank, world_size)

@@ -153,7 +153,7 @@ class DistributedWriter(StorageWriter):
         **options: Any,
     ) -> None:
         if thread_count is not None:
-            require_count("thread_count", thread_count, minimum=1)
+            thread_count = require_count("thread_count", thread_count, minimum=1)
         self._store, self._options = store, options
         self._folder = Folder.at(url, options, store)
         self._thread_count = thread_count

@@ -94,7 +94,7 @@ class SafetensorsReader(CheckpointReader):
     def slices(
         self, indices: Mapping[str, Index], *, max_gap_bytes: int = MAX_GAP_BYTES
     ) -> dict[str, torch.Tensor]:
-        require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
+        max_gap_bytes = require_bytes("max_gap_bytes", max_gap_bytes, minimum=0)
         found: dict[str, torch.Tensor] = {}
         parts: list[Part] = []
         for place in _places(self._entries(indices), self._opened, self.url):

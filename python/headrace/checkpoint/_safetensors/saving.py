@@ -115,7 +115,7 @@ def save_tensors(
         file = _file(tensors, metadata, checksums)
         with choose_progress(progress, store.url_of(name), total_bytes) as shown:
             return _write(store, name, file, if_generation, part_bytes, upload, shown)
-    require_bytes("max_shard_bytes", max_shard_bytes, minimum=1)
+    max_shard_bytes = require_bytes("max_shard_bytes", max_shard_bytes, minimum=1)
     require(
         name.endswith(SUFFIX),
         f"{store.url_of(name)}: with max_shard_bytes, the name must end with {SUFFIX}, as "
