@@ -58,7 +58,8 @@ HttpStore::HttpStore(std::shared_ptr<const EngineResources> engine, std::shared_
              .range_bytes = options.range_bytes,
              .content_encoding = options.content_encoding,
              .verify = options.verify,
-             .end_is_told = host_->route->endpoint.tls},
+             .end_is_told = host_->route->endpoint.tls,
+             .learned = learned_},
       // What comes transformed has no ranges that could be joined.
       join_rules_{.max_gap_bytes = protocol_->transforms() ? std::nullopt : options.max_gap_bytes,
                   .max_joined_bytes = std::min(kMaxJoinedBytes, options.range_threshold_bytes),

@@ -133,6 +133,7 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   // Of the parts, as the service has told them.
   std::vector<Checksum> part_sums() const;
   // Whether it is the sum of these, which some services do not say.
+  Match compare_told(const StoredChecksum& told) const;
   bool is_composite(const Checksum& told) const;
   // Ends with the object that the answer describes.
   Verdict end_with_sum(std::string generation, Checksum sum);
