@@ -222,7 +222,6 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   return end_with_sum(std::move(completed->generation), whole);
 }
 
-// kUnknown: there is nothing to compare it with.
 Match CompleteMultipartAttempt::compare_told(const StoredChecksum& told) const {
   if (const auto* const whole = std::get_if<Checksum>(&told)) {
     const Checksum ours = sum_like(*whole);

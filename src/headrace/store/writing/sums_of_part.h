@@ -41,7 +41,7 @@ class SumsOfPart {
     Checksum crc32c = {};  // which is known on every level
     Checksum md5 = {};
   };
-  // Errors: kCorrupt for a sum that is none.
+  // Errors: kCorrupt for a sum of this level that is none.
   Result<Told> told(const Protocol& protocol, const ResponseHead& head) const;
   // The request was accepted, and what the answer tells is right. False: nothing has proved the
   // bytes so far, and how they should be sent (again) is known now.
