@@ -16,11 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     check(page->next_upload_id.empty() || !page->next_name.empty());
   }
-  const Answer<CompletedUpload> answered = parse_completed(text);
-  const Result<CompletedUpload> completed = completed_upload(text);
-  check(completed.has_value() == (answered && answered->has_value()));
-  if (answered && !answered->has_value()) {
-    check(!answered->error().code.empty() && completed.error().code() == Code::kUnavailable);
+  if (const Result<CompletedUpload> completed = completed_upload(text); !completed) {
+    const Code code = completed.error().code();
+    check(code == (parse_xml_error(text).code.empty() ? Code::kCorrupt : Code::kUnavailable));
   }
 
   // Printable text survives the way there and back, as the id of an upload.

@@ -189,8 +189,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(each->size() <= 200);
     for (const char c : *each) check(c >= ' ' && c < 0x7F);
   }
-  if (const Answer<CopiedObject> copied = parse_copied(text)) {
-    check(*copied ? !(*copied)->generation.empty() : copied->error().code == error.code);
+  if (const XmlError late = parse_late_xml_error(text); !late.code.empty()) {
+    check(late.code == error.code);
+  }
+  if (const Result<CopiedObject> copied = parse_copied(text)) {
+    check(!copied->generation.empty());
+    bool was_of_parts = false;
+    for (const StoredChecksum& sum : copied->checksums) {
+      const bool is_of_parts = std::holds_alternative<CompositeChecksum>(sum);
+      check(is_of_parts || !was_of_parts);
+      was_of_parts = is_of_parts;
+    }
   }
   return 0;
 }

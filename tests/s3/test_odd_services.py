@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import hashlib
 import http.server
@@ -11,6 +12,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import google_crc32c
 import pytest
 
 import headrace
@@ -323,6 +325,62 @@ def test_sums_of_parts_may_be_refused_after_they_were_repeated_at_the_start(
     service.refuses_sums = True
     write_parts(serve(service))
     assert service.objects["a"] == DATA
+
+
+class Telling(Service):
+    """Tells sums of two kinds of what it is sent."""
+
+    crc32c_of: Callable[[bytes], int] = staticmethod(google_crc32c.value)
+
+    def answer(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Answer:
+        status, body, more = super().answer(method, path, headers, data)
+        if method == "PUT":
+            sum_ = base64.b64encode(self.crc32c_of(data).to_bytes(4, "big")).decode()
+            sha256 = base64.b64encode(hashlib.sha256(data).digest()).decode()
+            more |= {"x-amz-checksum-sha256": sha256, "x-amz-checksum-crc32c": sum_}
+        return status, body, more
+
+
+def test_of_two_sums_in_one_answer_the_one_that_is_known_is_compared(
+    serve: Callable[[Service], Store],
+) -> None:
+    service = Telling()
+    store = serve(service)
+    store.write("a", b"bytes")
+    write_parts(store, "b")
+    store.write("c", b"bytes")
+    assert not any("content-md5" in headers for _, _, headers in service.requests)
+    service.crc32c_of = lambda data: google_crc32c.value(data + b"?")
+    with pytest.raises(headrace.CorruptDataError, match="CRC32C"):
+        store.write("d", b"bytes")
+    with pytest.raises(headrace.CorruptDataError, match="CRC32C"):
+        write_parts(store, "e")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_end_of_an_upload_may_tell_a_sum_that_is_not_known_beside_one_that_is(
+    serve: Callable[[Service], Store], wrong: bool
+) -> None:
+    class Ending(Telling):
+        def end(self, name: str) -> Answer:
+            super().end(name)
+            known = google_crc32c.value(self.objects[name]) ^ wrong
+            known_text = base64.b64encode(known.to_bytes(4, "big")).decode()
+            sha256 = base64.b64encode(hashlib.sha256(b"").digest()).decode()
+            sums = (
+                f"<ChecksumSHA256>{sha256}</ChecksumSHA256>"
+                f"<ChecksumCRC32C>{known_text}</ChecksumCRC32C>"
+            )
+            return 200, f'<R><ETag>"made"</ETag>{sums}</R>'.encode(), {}
+
+    service = Ending()
+    store = serve(service)
+    if wrong:
+        with pytest.raises(headrace.CorruptDataError):
+            write_parts(store)
+        return
+    assert write_parts(store).size_bytes == len(DATA)
+    assert "HEAD" not in [method for method, _, _ in service.requests], "the answer has proved it"
 
 
 # ── Ends of uploads ──────────────────────────────────────────────────────────────────────────

@@ -118,6 +118,71 @@ def test_what_cannot_be_carried_out_at_all_fails_as_it_first_did(s3_server: Faul
     assert SUM in {name.lower() for name in put["headers"]}
 
 
+LATE = {"status": 200, "reason": "NotImplemented", "message": "a header you provided"}
+
+
+@pytest.mark.parametrize("names_it", [True, False])
+def test_a_header_that_is_refused_in_the_body_of_a_success_is_left_out_too(
+    s3_server: FaultServer, names_it: bool
+) -> None:
+    store = open_store(s3_server)
+    told = LATE | {"message": f"{LATE['message']}{f' ({SIZE})' if names_it else ''}"}
+    match = {"kind": "multipart_complete", "header": {"name": SIZE, "contains": ""}}
+    s3_server.faults([{"match": match, "action": told}])
+    data = write_in_parts(store, "a")
+    assert s3_server.get("bucket", "a") == data
+    write_in_parts(store, "b")
+    ends = [each for each in s3_server.log() if each["kind"] == "multipart_complete"]
+    assert [SIZE in each["headers"] for each in ends] == [True, False, False]
+
+
+def test_a_condition_that_is_refused_in_the_body_of_a_success_is_left_out_of_copies(
+    s3_server: FaultServer,
+) -> None:
+    retry = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001)
+    store = open_store(s3_server, retry=retry)
+    store.write("a", b"bytes")
+    lost = {"match": {"kind": "copy"}, "count": 1, "action": "reset"}
+    match = {"kind": "copy", "header": {"name": "if-none-match", "contains": ""}}
+    s3_server.faults([lost, {"match": match, "action": LATE}])
+    store.copy("a", "b")
+    assert s3_server.get("bucket", "b") == b"bytes"
+    copies = [each for each in s3_server.log() if each["kind"] == "copy"]
+    assert ["if-none-match" in each["headers"] for each in copies] == [False, True, False]
+
+
+def test_what_is_refused_late_for_another_reason_is_told_and_teaches_nothing(
+    s3_server: FaultServer,
+) -> None:
+    store = open_store(s3_server)
+    match = {"kind": "multipart_complete"}
+    s3_server.faults([{"match": match, "action": LATE | {"reason": "AccessDenied"}}])
+    with pytest.raises(headrace.PermissionDeniedError, match="AccessDenied"):
+        write_in_parts(store, "a")
+    s3_server.faults([])
+    write_in_parts(store, "b")
+    ends = [each for each in s3_server.log() if each["kind"] == "multipart_complete"]
+    assert [SIZE in each["headers"] for each in ends] == [True, True]
+
+
+def test_a_service_that_refuses_to_tell_sums_is_not_asked_for_them_before_each_read(
+    s3_server: FaultServer,
+) -> None:
+    in_parts = headrace.ParallelOptions(range_threshold_bytes=1 * MiB, range_bytes=1 * MiB)
+    store = open_store(s3_server, parallel=in_parts)
+    data = bytes(range(256)) * (3 * MiB // 256)
+    for name in ("a", "b", "c"):
+        s3_server.put("bucket", name, data)
+    s3_server.faults(refusing(MODE))
+    listed = list(store.list())
+    assert store.read(listed[0]).bytes() == data  # which learns
+    seen = len(s3_server.log())
+    assert store.read(listed[1]).bytes() == data
+    assert store.read("c").bytes() == data  # whose size is not known
+    asked = [(each["method"], each["status"]) for each in s3_server.log()[seen:]]
+    assert asked == [("GET", 206)] * 6
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_service_that_is_busy_when_it_is_tried_without_is_asked_again(
     s3_server: FaultServer, status: int

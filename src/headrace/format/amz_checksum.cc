@@ -1,7 +1,9 @@
 #include "headrace/format/amz_checksum.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/running_sum.h"
@@ -9,9 +11,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::array kKinds = {ChecksumKind::kCrc32, ChecksumKind::kCrc32c,
-                               ChecksumKind::kCrc64Nvme, ChecksumKind::kSha1,
-                               ChecksumKind::kSha256};
+// The best first: what can be joined costs nothing.
+constexpr std::array kKinds = {ChecksumKind::kCrc32c, ChecksumKind::kCrc64Nvme,
+                               ChecksumKind::kCrc32, ChecksumKind::kSha256, ChecksumKind::kSha1};
 constexpr uint32_t kMostParts = 10'000;
 
 // "-3" at the end of a value. 0 if it is something else, such as "-0" or "-03".
@@ -101,6 +103,53 @@ Result<StoredChecksum> parse_amz_checksum(ChecksumKind kind, std::string_view va
   const uint32_t count = part_count(value.substr(dash + 1));
   if (is_full || count == 0) return malformed();
   return StoredChecksum(CompositeChecksum(*sum, count));
+}
+
+void ToldSums::add(ChecksumKind kind, std::string_view value) {
+  const auto rank = [](ChecksumKind of) { return std::ranges::find(kKinds, of); };
+  if (rank(kind) == kKinds.end()) return;
+  size_t at = count_;
+  for (; at > 0 && rank(told_[at - 1].kind) >= rank(kind); --at) {
+    if (told_[at - 1].kind != kind) continue;
+    if (told_[at - 1].value != value) contradicted_ = kind;
+    return;
+  }
+  std::ranges::move_backward(told_.begin() + at, told_.begin() + count_,
+                             told_.begin() + count_ + 1);
+  told_[at] = {.kind = kind, .value = value};
+  ++count_;
+}
+
+Result<void> ToldSums::agree() const {
+  if (contradicted_ == ChecksumKind::kNone) return {};
+  return corrupt("the answer tells two different checksums of the kind ", to_string(contradicted_));
+}
+
+Result<std::vector<StoredChecksum>> ToldSums::all() const {
+  if (Result<void> good = agree(); !good) return std::unexpected(std::move(good.error()));
+  std::vector<StoredChecksum> sums, of_parts;
+  std::optional<Error> malformed;
+  for (const Told& told : std::span(told_).first(count_)) {
+    Result<StoredChecksum> sum = parse_amz_checksum(told.kind, told.value, type_);
+    if (sum) {
+      (std::holds_alternative<Checksum>(*sum) ? sums : of_parts).push_back(*sum);
+    } else if (!malformed) {
+      malformed = std::move(sum.error());
+    }
+  }
+  sums.insert(sums.end(), of_parts.begin(), of_parts.end());
+  if (sums.empty() && malformed) return std::unexpected(std::move(*malformed));
+  return sums;
+}
+
+Result<Checksum> ToldSums::whole() const {
+  if (Result<void> good = agree(); !good) return std::unexpected(std::move(good.error()));
+  for (const Told& told : std::span(told_).first(count_)) {
+    const Result<StoredChecksum> sum = parse_amz_checksum(told.kind, told.value, type_);
+    if (!sum) continue;
+    if (const auto* const whole = std::get_if<Checksum>(&*sum)) return *whole;
+  }
+  return Checksum();
 }
 
 std::string to_text(const StoredChecksum& sum) {

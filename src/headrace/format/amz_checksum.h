@@ -2,12 +2,15 @@
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
@@ -59,6 +62,36 @@ using StoredChecksum = std::variant<Checksum, CompositeChecksum>;
 // Errors: kCorrupt, also where value and type contradict each other.
 Result<StoredChecksum> parse_amz_checksum(ChecksumKind kind, std::string_view value,
                                           std::string_view type);
+
+// What one answer tells of the sums of one object: a value for each kind that the service keeps.
+// Thread: confined. Borrows the values.
+class ToldSums {
+ public:
+  void add(ChecksumKind kind, std::string_view value);
+  // As for parse_amz_checksum: it is that of all of them.
+  void set_type(std::string_view type) { type_ = type; }
+  bool empty() const { return count_ == 0; }
+  // Those that are well-formed, the best first: of the whole object before those of parts, and what
+  // can be joined before what cannot.
+  // Errors: kCorrupt if none is well-formed though there are some, or if two of one kind differ.
+  Result<std::vector<StoredChecksum>> all() const;
+  // The first of them that is of the whole object; of no kind if there is none.
+  // Errors: kCorrupt if two of one kind differ.
+  Result<Checksum> whole() const;
+
+ private:
+  static constexpr size_t kMost = 5;  // kinds
+  struct Told {
+    ChecksumKind kind = ChecksumKind::kNone;
+    std::string_view value = {};
+  };
+  Result<void> agree() const;
+  std::array<Told, kMost> told_{};  // in the order of kinds
+  size_t count_ = 0;
+  ChecksumKind contradicted_ = ChecksumKind::kNone;
+  std::string_view type_;
+};
+
 // What parse_amz_checksum reads.
 std::string to_text(const StoredChecksum& sum);
 

@@ -46,31 +46,23 @@ std::string completion_xml(std::span<const SentPart> parts) {
   return xml + "</CompleteMultipartUpload>";
 }
 
-Answer<CompletedUpload> parse_completed(std::string_view xml) {
+Result<CompletedUpload> completed_upload(std::string_view xml) {
   XmlDocument document;
   if (document.parse(xml)) {
-    if (XmlError error = read_xml_error(document); !error.code.empty()) {
-      return std::expected<CompletedUpload, XmlError>(std::unexpected(std::move(error)));
+    if (const XmlError error = read_xml_error(document); !error.code.empty()) {
+      return fail(Code::kUnavailable, "the upload could not be completed: ", error.code, ": ",
+                  error.message);
     }
     CompletedUpload upload{.generation =
                                std::string(unquoted_etag(xml_word(document.root(), "ETag")))};
     if (!upload.generation.empty() || document.root_name() == "CompleteMultipartUploadResult") {
-      Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
-      // One that cannot be read is none: what was made is looked at.
-      if (checksum) upload.checksum = *checksum;
+      Result<std::vector<StoredChecksum>> checksums = xml_checksums(document.root());
+      // What cannot be read is none: what was made is looked at.
+      if (checksums) upload.checksums = std::move(*checksums);
       return upload;
     }
   }
   return corrupt("the answer to the end of an upload is no CompleteMultipartUploadResult");
-}
-
-Result<CompletedUpload> completed_upload(std::string_view xml) {
-  Answer<CompletedUpload> answer = parse_completed(xml);
-  if (!answer) return std::unexpected(std::move(answer.error()));
-  if (*answer) return std::move(**answer);
-  const XmlError& error = answer->error();
-  return fail(Code::kUnavailable, "the upload could not be completed: ", error.code, ": ",
-              error.message);
 }
 
 Result<UploadsPage> parse_uploads(std::string_view xml) {

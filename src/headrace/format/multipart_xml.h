@@ -48,11 +48,10 @@ Result<std::string> parse_upload_id(std::string_view xml);
 std::string completion_xml(std::span<const SentPart> parts);
 // Of the answer to it.
 struct CompletedUpload {
-  std::string generation = {};  // the ETag, without its quotes
-  std::optional<StoredChecksum> checksum = {};
+  std::string generation = {};                 // the ETag, without its quotes
+  std::vector<StoredChecksum> checksums = {};  // the best first
 };
-Answer<CompletedUpload> parse_completed(std::string_view xml);
-// The same for those to whom any error in it is kUnavailable, to be sent again.
+// An error that came with a good status is kUnavailable, to be sent again.
 Result<CompletedUpload> completed_upload(std::string_view xml);
 Result<UploadsPage> parse_uploads(std::string_view xml);
 

@@ -253,22 +253,19 @@ Result<ColumnPage> parse_s3_list(std::string_view xml) {
   return page;
 }
 
-Answer<CopiedObject> parse_copied(std::string_view xml) {
+Result<CopiedObject> parse_copied(std::string_view xml) {
   XmlDocument document;
   if (document.parse(xml)) {
-    if (XmlError error = read_xml_error(document); !error.code.empty()) {
-      return std::expected<CopiedObject, XmlError>(std::unexpected(std::move(error)));
-    }
     CopiedObject copied{.generation =
                             std::string(unquoted_etag(xml_word(document.root(), "ETag")))};
     if (!copied.generation.empty()) {
-      Result<std::optional<StoredChecksum>> checksum = xml_checksum(document.root());
-      if (!checksum) return std::unexpected(std::move(checksum.error()));
-      copied.checksum = *checksum;
+      Result<std::vector<StoredChecksum>> checksums = xml_checksums(document.root());
+      if (!checksums) return std::unexpected(std::move(checksums.error()));
+      copied.checksums = std::move(*checksums);
       return copied;
     }
   }
-  return corrupt("the answer to a copy has neither an ETag nor an error");
+  return corrupt("the answer to a copy has no ETag");
 }
 
 }  // namespace headrace

@@ -27,9 +27,9 @@ Result<ColumnPage> parse_s3_list(std::string_view xml);
 
 // CopyObject and UploadPartCopy.
 struct CopiedObject {
-  std::string generation = {};  // the ETag, without its quotes
-  std::optional<StoredChecksum> checksum = {};
+  std::string generation = {};                 // the ETag, without its quotes
+  std::vector<StoredChecksum> checksums = {};  // the best first
 };
-Answer<CopiedObject> parse_copied(std::string_view xml);
+Result<CopiedObject> parse_copied(std::string_view xml);
 
 }  // namespace headrace

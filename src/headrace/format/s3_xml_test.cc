@@ -249,29 +249,34 @@ TEST(S3Listing, AnotherDocumentIsRefused) {
 }
 
 TEST(S3Copy, HasTheGenerationAndTheChecksum) {
-  const Answer<CopiedObject> answer = parse_copied(
+  const Result<CopiedObject> copied = parse_copied(
       "<CopyObjectResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
       "<LastModified>2026-11-21T10:00:00.000Z</LastModified><ETag>&quot;abc&quot;</ETag>"
       "<ChecksumType>FULL_OBJECT</ChecksumType><ChecksumCRC32C>4waSgw==</ChecksumCRC32C>"
       "</CopyObjectResult>");
-  ASSERT_TRUE(answer.has_value()) << answer.error().to_string();
-  ASSERT_TRUE(answer->has_value());
-  const CopiedObject& copied = **answer;
-  EXPECT_EQ(copied.generation, "abc");
-  EXPECT_EQ(std::get<Checksum>(copied.checksum.value()),
+  ASSERT_TRUE(copied.has_value()) << copied.error().to_string();
+  EXPECT_EQ(copied->generation, "abc");
+  EXPECT_EQ(std::get<Checksum>(copied->checksums.at(0)),
             Checksum(ChecksumKind::kCrc32c, 0xE3069283));
-  EXPECT_EQ((*parse_copied("<CopyPartResult><ETag>x</ETag></CopyPartResult>"))->generation, "x");
-  EXPECT_EQ((*parse_copied("<CopyObject><ETag>x</ETag></CopyObject>"))->generation, "x");
+  EXPECT_EQ(parse_copied("<CopyPartResult><ETag>x</ETag></CopyPartResult>")->generation, "x");
+  EXPECT_EQ(parse_copied("<CopyObject><ETag>x</ETag></CopyObject>")->generation, "x");
 }
 
 TEST(S3Copy, MayEndInAnErrorBehindAGoodStatus) {
-  const Answer<CopiedObject> answer = parse_copied(
-      "<?xml version='1.0'?>\n   \n<Error><Code>SlowDown</Code><Message>later</Message>"
+  const XmlError error = parse_late_xml_error(
+      "<?xml version='1.0'?>\n   \n<!-- <x> --><Error><Code>SlowDown</Code><Message>later</Message>"
       "<RequestId>R</RequestId></Error>");
-  ASSERT_TRUE(answer.has_value());
-  ASSERT_FALSE(answer->has_value());
-  EXPECT_EQ(answer->error().code, "SlowDown");
-  EXPECT_EQ(answer->error().request_id, "R");
+  EXPECT_EQ(error.code, "SlowDown");
+  EXPECT_EQ(error.request_id, "R");
+  const auto code = [](const char* xml) { return parse_late_xml_error(xml).code; };
+  EXPECT_EQ(code("<s3:Error xmlns:s3='x'><s3:Code>A</s3:Code></s3:Error>"), "A");
+  EXPECT_EQ(code("<ErrorResponse><Error><Code>A</Code></Error></ErrorResponse>"), "A");
+  for (const char* xml : {"", "Error", "<", "<!--", "<?", "<!", "<Error", "<Error/>",
+                          "<x><Error><Code>A</Code></Error></x>",
+                          "<DeleteResult><Error><Code>A</Code></Error></DeleteResult>",
+                          "<Errors><Code>A</Code></Errors>"}) {
+    EXPECT_EQ(code(xml), "") << xml;
+  }
 }
 
 TEST(S3Copy, WhatIsNeitherIsRefused) {

@@ -1,6 +1,7 @@
 #include "headrace/format/xml.h"
 
 #include <cstring>
+#include <deque>
 
 #include "headrace/format/xml_scanner.h"
 
@@ -47,16 +48,17 @@ std::string xml_word(const pugi::xml_node& parent, std::string_view name) {
   return std::string(without_white_space(xml_text(parent, name)));
 }
 
-Result<std::optional<StoredChecksum>> xml_checksum(const pugi::xml_node& parent) {
+Result<std::vector<StoredChecksum>> xml_checksums(const pugi::xml_node& parent) {
+  std::deque<std::string> values;  // stay where they are
+  ToldSums told;
+  const std::string type = xml_word(parent, "ChecksumType");
+  told.set_type(type);
   for (const pugi::xml_node& child : parent.children()) {
     const ChecksumKind kind = kind_of_amz_element(xml_name(child));
     if (kind == ChecksumKind::kNone) continue;
-    const Result<StoredChecksum> sum = parse_amz_checksum(kind, xml_word(parent, xml_name(child)),
-                                                          xml_word(parent, "ChecksumType"));
-    if (!sum) return std::unexpected(sum.error());
-    return std::optional(*sum);
+    told.add(kind, values.emplace_back(without_white_space(xml_text(child))));
   }
-  return std::optional<StoredChecksum>();
+  return told.all();
 }
 
 void append_xml(std::string& xml, std::string_view text) {

@@ -4,9 +4,9 @@
 
 #include <pugixml.hpp>
 
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/base/result.h"
 #include "headrace/format/amz_checksum.h"
@@ -40,9 +40,8 @@ std::string xml_text(const pugi::xml_node& parent, std::string_view name);
 // The same without white space at both ends.
 std::string xml_word(const pugi::xml_node& parent, std::string_view name);
 
-// The Checksum* element of S3, with ChecksumType; none if there is none.
-// Errors: kCorrupt.
-Result<std::optional<StoredChecksum>> xml_checksum(const pugi::xml_node& parent);
+// The Checksum* elements of S3, with ChecksumType: as ToldSums::all().
+Result<std::vector<StoredChecksum>> xml_checksums(const pugi::xml_node& parent);
 
 // Appends `text`, escaped so that every reader gets the same text back.
 void append_xml(std::string& xml, std::string_view text);

@@ -1,5 +1,6 @@
 #include "headrace/format/xml_error.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <system_error>
@@ -21,7 +22,27 @@ pugi::xml_node error_of(const XmlDocument& document) {
   return {};
 }
 
+// The name of the first element, with its prefix; "" if there is none.
+std::string_view first_name(std::string_view xml) {
+  while (true) {
+    xml.remove_prefix(std::min(xml.find('<'), xml.size()));
+    if (xml.empty()) return "";
+    const bool is_comment = xml.starts_with("<!--");
+    if (!is_comment && !xml.starts_with("<?") && !xml.starts_with("<!")) break;
+    const std::string_view end = is_comment ? "-->" : ">";
+    xml.remove_prefix(std::min(xml.find(end), xml.size()));
+  }
+  xml.remove_prefix(1);
+  return xml.substr(0, xml.find_first_of(" \t\r\n/>"));
+}
+
 }  // namespace
+
+XmlError parse_late_xml_error(std::string_view xml) {
+  std::string_view name = first_name(xml);
+  name.remove_prefix(name.find(':') + 1);  // npos + 1 is 0
+  return name == "Error" || name == "ErrorResponse" ? parse_xml_error(xml) : XmlError{};
+}
 
 XmlError read_xml_error(const XmlDocument& document) {
   const pugi::xml_node error = error_of(document);

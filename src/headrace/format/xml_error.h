@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,13 +25,11 @@ struct XmlError {
   std::optional<std::chrono::system_clock::time_point> server_time = {};
 };
 
-// What came with a good status, which S3 sends before it knows how a long request ends: the result,
-// or the error that it ended with.
-template <class T>
-using Answer = Result<std::expected<T, XmlError>>;
-
 // Without a code if it is no error document.
 XmlError parse_xml_error(std::string_view xml);
+// The same of what came with a good status, which usually is none: that costs a look at its
+// beginning.
+XmlError parse_late_xml_error(std::string_view xml);
 XmlError read_xml_error(const XmlDocument& document);
 
 }  // namespace headrace

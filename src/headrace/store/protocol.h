@@ -43,6 +43,7 @@ struct ReadFacts {
   std::optional<uint64_t> stored_bytes;  // of the whole stored object
   bool stored_gzip = false;              // stored with Content-Encoding: gzip
   bool decompressed_by_server = false;   // what comes is not what is stored
+  bool sums_differ = false;              // two of one kind: the answer contradicts itself
   // Why this is no answer of the service's, whatever the status; a literal, and not looked at for
   // members of shards.
   std::string_view foreign = {};
@@ -213,9 +214,6 @@ class MultipartUploads {
   virtual void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                           uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                           const SentSums& sums) const = 0;
-  // The sum of this kind that the server says that it has of a part; of no kind if it says none.
-  // Errors: kCorrupt for a sum that is none.
-  virtual Result<Checksum> part_sum(const ResponseHead& head, ChecksumKind kind) const = 0;
   // Whether the response to a part has a name for it, which completing the upload needs.
   virtual bool names_parts() const { return true; }
   // `whole` describes the object. `scratch` owns the request's body.
@@ -403,6 +401,10 @@ class Protocol {
   virtual UploadSums first_sums() const {
     return {.known = true, .sends_whole = true, .always_told = true};
   }
+  // The sum of this kind of what was sent, by one request or as a part, that the answer's head
+  // tells; of no kind if it tells none.
+  // Errors: kCorrupt for a sum that is none.
+  virtual Result<Checksum> told_sum(const ResponseHead&, ChecksumKind) const { return Checksum(); }
   // The MD5 of what was sent that the answer tells; of no kind: none, as far as is known.
   virtual Checksum told_md5(const ResponseHead&) const { return {}; }
   // False: the answer to a write does not tell what was made of it, so the object is looked at.
@@ -444,6 +446,8 @@ class Protocol {
   // Headers that its requests would do without, for services that refuse them: at most
   // kMostHeaderGroups. Where a refusal names none, they are left out in this order.
   virtual std::span<const OptionalHeaders> optional_headers() const { return {}; }
+  // Those of them without which answers to reads and stats tell no sum.
+  virtual HeaderGroups headers_for_sums() const { return 0; }
   virtual const UrlSigning* url_signing() const { return nullptr; }
   // Signs the requests of one I/O thread. Null: this provider takes no credentials.
   virtual std::unique_ptr<Signer> make_signer() const = 0;
@@ -452,6 +456,10 @@ class Protocol {
   // Where requests go instead of the endpoint that the store was opened at, if the service said so.
   virtual std::shared_ptr<const Endpoint> moved_to() const { return nullptr; }
   virtual Refusal refusal(const ErrorResponse& response) const = 0;
+  // The refusal that came with a good status, which some services send before they know how a
+  // request ends; none: it is no refusal. Its error has the status of those that are noticed in
+  // time.
+  virtual std::optional<Refusal> late_refusal(const ErrorResponse&) const { return std::nullopt; }
   virtual std::string url_of(std::string_view name) const = 0;
 
  private:

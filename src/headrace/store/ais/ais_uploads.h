@@ -24,7 +24,6 @@ class AisMultipartUploads final : public MultipartUploads {
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                   const SentSums& sums) const override;
   // A server that knows no such check stores the part without it.
-  Result<Checksum> part_sum(const ResponseHead&, ChecksumKind) const override { return Checksum(); }
   bool names_parts() const override { return false; }
   void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                       std::string& scratch) const override;

@@ -67,6 +67,16 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
   }
 }
 
+Result<Checksum> GcsProtocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
+  if (kind != ChecksumKind::kCrc32c) return Checksum();
+  std::optional<Crc32c> crc32c;
+  for (const HeaderField& field : head.fields()) {
+    if (!same_ignoring_case(field.name, "x-goog-hash")) continue;
+    if (const std::optional<Crc32c> said = crc32c_of_goog_hash(field.value)) crc32c = said;
+  }
+  return Checksum(crc32c);
+}
+
 ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
   bool sent_gzip = false;

@@ -60,16 +60,6 @@ void GcsMultipartUploads::build_part(HttpRequest& request, std::string_view name
   request.has_body = true;
 }
 
-Result<Checksum> GcsMultipartUploads::part_sum(const ResponseHead& head, ChecksumKind kind) const {
-  if (kind != ChecksumKind::kCrc32c) return Checksum();
-  std::optional<Crc32c> crc32c;
-  for (const HeaderField& field : head.fields()) {
-    if (!same_ignoring_case(field.name, "x-goog-hash")) continue;
-    if (const std::optional<Crc32c> said = crc32c_of_goog_hash(field.value)) crc32c = said;
-  }
-  return Checksum(crc32c);
-}
-
 void GcsMultipartUploads::build_complete(HttpRequest& request,
                                          const MultipartCompletion& completion,
                                          std::string& scratch) const {

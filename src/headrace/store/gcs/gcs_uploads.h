@@ -34,7 +34,6 @@ class GcsMultipartUploads final : public MultipartUploads {
   void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
                   uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
                   const SentSums& sums) const override;
-  Result<Checksum> part_sum(const ResponseHead& head, ChecksumKind kind) const override;
   void build_complete(HttpRequest& request, const MultipartCompletion& completion,
                       std::string& scratch) const override;
   void build_abort(HttpRequest& request, std::string_view name,

@@ -24,7 +24,8 @@ HttpReader::HttpReader(std::shared_ptr<RemoteRoot> remote, const StoreOptions& o
              .range_bytes = options.range_bytes,
              .content_encoding = options.content_encoding,
              .verify = options.verify,
-             .end_is_told = host_.route->endpoint.tls},
+             .end_is_told = host_.route->endpoint.tls,
+             .learned = remote_->shared_learned()},
       on_change_(options.on_change) {}
 
 void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
@@ -35,7 +36,7 @@ void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
   });
   const size_t lane_count = host_.lanes.size();
   std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
-  const uint32_t rotation = next_lane_.fetch_add(1, std::memory_order_relaxed);
+  const size_t rotation = remote_->next_lane_index();
   const size_t slot_count = batch->size();
   size_t dealt_count = 0;
   const auto lane_of = [&](size_t i) { return static_cast<uint32_t>((i + rotation) % lane_count); };

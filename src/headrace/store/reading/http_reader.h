@@ -1,7 +1,6 @@
 // How a batch is read over HTTP.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -58,7 +57,6 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
   const Protocol& protocol_;
   const ReadRules rules_;
   const OnChange on_change_;
-  std::atomic<uint32_t> next_lane_ = 0;
 };
 
 }  // namespace headrace

@@ -1,6 +1,7 @@
 #include "headrace/store/reading/read_attempt.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -70,10 +71,16 @@ ReadAttempt::ReadAttempt(const Protocol& protocol, const ReadRules& rules, Block
                     slot.range.size_bytes() > rules.range_threshold_bytes &&
                     lacks_sum(protocol, rules, slot)) {}
 
+// It has refused to be asked.
+bool ReadAttempt::tells_sums(const Protocol& protocol, const ReadRules& rules) {
+  return rules.learned == nullptr ||
+         rules.learned->refused(protocol.headers_for_sums(), std::chrono::steady_clock::now()) == 0;
+}
+
 bool ReadAttempt::lacks_sum(const Protocol& protocol, const ReadRules& rules,
                             const ReadSlot& slot) {
   return rules.verify != Verify::kNone && slot.whole && slot.expected.empty() &&
-         protocol.sum_told_with_parts() == ChecksumKind::kNone;
+         protocol.sum_told_with_parts() == ChecksumKind::kNone && tells_sums(protocol, rules);
 }
 
 std::string ReadAttempt::url() const {
@@ -181,6 +188,9 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   const ReadFacts facts = protocol().read_facts(head);
   if (!facts.foreign.empty() && slot_.member_size == 0) {
     return fail(Code::kInvalidArgument, facts.foreign);
+  }
+  if (facts.sums_differ) {
+    return corrupt("the answer tells two different checksums of one kind");
   }
   length_unknown_ = false;
   skipped_ = false;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "headrace/base/block_pool.h"
 #include "headrace/store/read_batch.h"
 #include "headrace/store/slot_memory.h"
+#include "headrace/store/transfer/learned_of_bucket.h"
 #include "headrace/store/transfer/operation.h"
 
 namespace headrace {
@@ -23,6 +25,8 @@ struct ReadRules {
   Verify verify = Verify::kCrcs;
   // A body that ends with its connection is known to be whole (TLS ends with a close notification).
   bool end_is_told = false;
+  // Of the bucket; null: nothing.
+  std::shared_ptr<const LearnedOfBucket> learned = nullptr;
 };
 
 // Goes through all attempts at one piece. After a broken body the next attempt requests the missing
@@ -58,7 +62,8 @@ class ReadAttempt final : public Attempt {
   // answer has told the size.
   std::function<void(ReadPiece*)> on_split;
 
-  // Whether the sum of a whole object is not known, and its parts would not tell it.
+  // Whether the sum of a whole object is not known, and its parts would not tell it, but another
+  // answer would.
   static bool lacks_sum(const Protocol& protocol, const ReadRules& rules, const ReadSlot& slot);
 
  protected:
@@ -71,6 +76,7 @@ class ReadAttempt final : public Attempt {
   Result<Verdict> refused(Error error) override;
 
  private:
+  static bool tells_sums(const Protocol& protocol, const ReadRules& rules);
   bool lead() const { return &piece_ == &slot_.first_piece; }
   // Whether the next request can be limited to one generation.
   bool is_pinned() const;

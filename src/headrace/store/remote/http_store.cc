@@ -60,7 +60,11 @@ std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
   page->set_on_cancel([columns] { columns->cancel(); });
   columns->then([page](Result<ColumnPage> listed) {
     if (!listed) return page->complete(std::unexpected(std::move(listed.error())));
-    page->complete(to_objects(*listed));
+    try {
+      page->complete(to_objects(*listed));
+    } catch (const std::exception&) {  // out of memory: the caller must hear of it
+      page->complete(fail(Code::kInternal, "an exception ended the request"));
+    }
   });
   return page;
 }

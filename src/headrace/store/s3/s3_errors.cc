@@ -8,7 +8,10 @@ Code s3_code_of(int status, std::string_view code) {
                        "SlowDownRead", "SlowDownWrite"})) {
     return Code::kThrottled;
   }
-  if (is_one_of(code, {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})) {
+  // Other bytes have arrived than were sent, in the words of several services.
+  if (is_one_of(code,
+                {"BadChecksum", "BadDigest", "ChecksumMismatch", "ContentMD5Mismatch",
+                 "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})) {
     return Code::kCorrupt;
   }
   if (code == "RequestTimeout") return Code::kTimedOut;
@@ -31,23 +34,18 @@ Code s3_code_of(int status, std::string_view code) {
   return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
 }
 
-Error s3_late_error(const XmlError& error) {
-  const std::string_view code = error.code;
-  // The status that such an error comes with where it is noticed in time.
-  int status = 500;
+int s3_late_status(std::string_view code) {
   if (is_one_of(code, {"AccessDenied", "AccountProblem", "AllAccessDisabled", "InvalidAccessKeyId",
-                       "InvalidObjectState", "SignatureDoesNotMatch"})) {
-    status = 403;
-  } else if (code.starts_with("NoSuch")) {
-    status = 404;
-  } else if (code == "PreconditionFailed") {
-    status = 412;
-  } else if (is_one_of(code, {"NotImplemented", "MethodNotAllowed"}) ||
-             code.starts_with("EntityToo") || code.starts_with("Invalid") ||
-             code.starts_with("Malformed")) {
-    status = 400;
+                       "InvalidObjectState", "RequestTimeTooSkewed", "SignatureDoesNotMatch"})) {
+    return 403;
   }
-  return Error(s3_code_of(status, code), cat(code, ": ", error.message));
+  if (code.starts_with("NoSuch")) return 404;
+  if (code == "PreconditionFailed") return 412;
+  if (code == "NotImplemented") return 501;
+  const bool is_bad = is_one_of(code, {"MethodNotAllowed", "NotSupported"}) ||
+                      code.starts_with("EntityToo") || code.starts_with("Invalid") ||
+                      code.starts_with("Malformed") || code.starts_with("Unsupported");
+  return is_bad ? 400 : 500;
 }
 
 }  // namespace headrace

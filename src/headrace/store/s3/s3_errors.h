@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "headrace/base/result.h"
-#include "headrace/format/xml_error.h"
 
 namespace headrace {
 
@@ -16,7 +15,7 @@ inline bool is_one_of(std::string_view code, std::initializer_list<std::string_v
 
 // https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 Code s3_code_of(int status, std::string_view code);
-// An error that came with a good status: the service noticed it late.
-Error s3_late_error(const XmlError& error);
+// The status that an error comes with where it is noticed in time; it came with a good one.
+int s3_late_status(std::string_view code);
 
 }  // namespace headrace

@@ -42,38 +42,23 @@ ObjectInfo info_of(const ResponseHead& head) {
   return info;
 }
 
-// The sum of a whole object, from what a head says of it: none if it is one of parts, or malformed.
-class WholeSum {
- public:
-  // False if this field is about something else.
-  bool read(const HeaderField& field) {
-    const std::string_view suffix = amz_checksum_suffix(field.name);
-    if (suffix.empty()) return false;
-    if (same_ignoring_case(suffix, "type")) {
-      type_ = field.value;
-    } else if (const ChecksumKind kind = kind_of_amz_suffix(suffix);
-               kind != ChecksumKind::kNone && (value_.empty() || can_join(kind))) {
-      kind_ = kind;  // of several, one that costs nothing
-      value_ = field.value;
-    }
-    return true;
+// False if this field is about something else than sums.
+bool take_sum(ToldSums& sums, const HeaderField& field) {
+  const std::string_view suffix = amz_checksum_suffix(field.name);
+  if (suffix.empty()) return false;
+  if (same_ignoring_case(suffix, "type")) {
+    sums.set_type(field.value);
+  } else {
+    sums.add(kind_of_amz_suffix(suffix), field.value);
   }
-  Checksum value() const {
-    if (value_.empty()) return {};
-    const Result<StoredChecksum> sum = parse_amz_checksum(kind_, value_, type_);
-    const Checksum* whole = sum ? std::get_if<Checksum>(&*sum) : nullptr;
-    return whole != nullptr ? *whole : Checksum();
-  }
+  return true;
+}
 
- private:
-  ChecksumKind kind_ = ChecksumKind::kNone;
-  std::string_view value_, type_;
-};
-
-Checksum whole_sum(const ResponseHead& head) {
-  WholeSum sum;
-  for (const HeaderField& field : head.fields()) sum.read(field);
-  return sum.value();
+// Of the whole object; of no kind if those that are told are of parts, or malformed.
+Result<Checksum> whole_sum(const ResponseHead& head) {
+  ToldSums sums;
+  for (const HeaderField& field : head.fields()) take_sum(sums, field);
+  return sums.whole();
 }
 
 // Whether the ETag is no MD5 of the object, though it looks like one.
@@ -177,7 +162,7 @@ void S3Protocol::build_read(HttpRequest& request, std::string_view name,
 ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
   ReadFacts facts;
   const auto is = same_ignoring_case;
-  WholeSum sum;
+  ToldSums sums;
   bool md5_hidden = false;
   // In one pass: a read uses four of a dozen fields.
   for (const HeaderField& field : head.fields()) {
@@ -185,12 +170,14 @@ ReadFacts S3Protocol::read_facts(const ResponseHead& head) const {
       facts.generation.assign(unquoted_etag(field.value));
     } else if (is(field.name, "content-encoding")) {
       facts.stored_gzip = field.value == "gzip";
-    } else if (!sum.read(field) && compares_etags_ && hides_md5(field)) {
+    } else if (!take_sum(sums, field) && compares_etags_ && hides_md5(field)) {
       md5_hidden = true;
     }
   }
   if (head.status == 206) return facts;  // a sum would be that of a part
-  facts.checksum = sum.value();
+  const Result<Checksum> whole = sums.whole();
+  facts.sums_differ = !whole;
+  if (whole) facts.checksum = *whole;
   if (facts.checksum.empty() && compares_etags_ && !md5_hidden) {
     facts.checksum = md5_of_etag(facts.generation.view()).value_or(Checksum());
   }
@@ -227,7 +214,9 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
   info.name = root().full_name(name);
   if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
   info.size_bytes = *response.head.content_length;
-  info.checksum = whole_sum(response.head);
+  Result<Checksum> sum = whole_sum(response.head);
+  if (!sum) return std::unexpected(std::move(sum.error()));
+  info.checksum = *sum;
   return info;
 }
 
@@ -250,8 +239,20 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   info.size_bytes = size_bytes;
   info.content_type = content_type_or_default(write.content_type);
   info.content_encoding = write.content_encoding;
-  info.checksum = whole_sum(response.head);
+  Result<Checksum> sum = whole_sum(response.head);
+  if (!sum) return std::unexpected(std::move(sum.error()));
+  info.checksum = *sum;
   return info;
+}
+
+Result<Checksum> S3Protocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
+  const std::string_view header = amz_names(kind).header;
+  const std::optional<std::string_view> told =
+      header.empty() ? std::nullopt : head.find(std::string(header));
+  if (!told) return Checksum();
+  Result<Checksum> sum = checksum_from_base64(kind, *told);
+  if (!sum) return corrupt("the answer has a malformed ", to_string(kind), " checksum");
+  return sum;
 }
 
 Checksum S3Protocol::told_md5(const ResponseHead& head) const {
@@ -294,9 +295,9 @@ void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::
 
 // The answer has neither size nor name, so the copy is looked at.
 Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
-  const auto copied = parse_copied(response.body);
-  if (!copied) return std::unexpected(copied.error());
-  if (!*copied) return std::unexpected(s3_late_error(copied->error()));
+  if (const auto copied = parse_copied(response.body); !copied) {
+    return std::unexpected(copied.error());
+  }
   return CopyStep{.done = true, .token = "", .object = std::nullopt};
 }
 
@@ -397,6 +398,17 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
                       .with_retry_after(parse_retry_after(head.find("retry-after").value_or(""),
                                                           std::chrono::system_clock::now()));
   return refusal;
+}
+
+std::optional<Refusal> S3Protocol::late_refusal(const ErrorResponse& response) const {
+  const XmlError said = parse_late_xml_error(response.body);
+  if (said.code.empty()) return std::nullopt;
+  ResponseHead head = response.head;
+  head.status = s3_late_status(said.code);
+  return refusal({.head = head,
+                  .body = response.body,
+                  .of_removal = response.of_removal,
+                  .of_replacement = response.of_replacement});
 }
 
 Result<Provider> s3_provider(const Url& url, const StoreOptions& options) {

@@ -37,6 +37,7 @@ class S3Protocol final : public Protocol {
   Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
                                    uint64_t size_bytes) const override;
   UploadSums first_sums() const override { return first_sums_; }
+  Result<Checksum> told_sum(const ResponseHead& head, ChecksumKind kind) const override;
   // Where the service does not say that it has encrypted, the ETag may be one.
   Checksum told_md5(const ResponseHead& head) const override;
   // https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
@@ -60,7 +61,12 @@ class S3Protocol final : public Protocol {
   const UrlSigning* url_signing() const override { return &urls_; }
   std::unique_ptr<Signer> make_signer() const override;
   std::shared_ptr<const Endpoint> moved_to() const override { return home_->moved_to(); }
+  // HeadObject and GetObject tell sums only if they are asked to.
+  HeaderGroups headers_for_sums() const override { return S3Headers::kChecksumMode; }
   Refusal refusal(const ErrorResponse& response) const override;
+  // CompleteMultipartUpload, CopyObject and UploadPartCopy are documented to do so.
+  // https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
+  std::optional<Refusal> late_refusal(const ErrorResponse& response) const override;
   std::string url_of(std::string_view name) const override;
 
  private:

@@ -174,6 +174,57 @@ TEST(S3Protocol, SumsOfEveryKindAreTold) {
   }
 }
 
+TEST(S3Protocol, OfSeveralSumsTheBestIsTakenThatIsOfTheWholeObject) {
+  const S3Protocol protocol = protocol_of();
+  const Checksum crc32c = Crc32c(0xE3069283);
+  const Checksum crc64(ChecksumKind::kCrc64Nvme, 0xAE8B14860A799488);
+  constexpr const char* kCrc32c = "x-amz-checksum-crc32c: 4waSgw==\r\n";
+  constexpr const char* kCrc64 = "x-amz-checksum-crc64nvme: rosUhgp5lIg=\r\n";
+  constexpr const char* kSha1 = "x-amz-checksum-sha1: 2jmj7l5rSw0yVb/vlWAYkK/YBwk=\r\n";
+  EXPECT_EQ(told(protocol, cat(kCrc32c, kCrc64)), crc32c);
+  EXPECT_EQ(told(protocol, cat(kCrc64, kSha1, kCrc32c)), crc32c);
+  // What is malformed, or of parts, hides no other one.
+  EXPECT_EQ(told(protocol, cat("x-amz-checksum-crc32c: 4waSgw==-3\r\n", kCrc64)), crc64);
+  EXPECT_EQ(told(protocol, cat("x-amz-checksum-crc32c: x\r\n", kCrc64)), crc64);
+  EXPECT_EQ(told(protocol, cat("x-amz-checksum-crc32c: x\r\n", kSha1)).kind(), ChecksumKind::kSha1);
+  EXPECT_EQ(told(protocol, cat(kCrc64, kCrc64)), crc64);
+  // Which of them the type is about is not known.
+  EXPECT_TRUE(told(protocol, cat(kCrc32c, kCrc64, "x-amz-checksum-type: COMPOSITE\r\n")).empty());
+}
+
+TEST(S3Protocol, TwoSumsOfOneKindContradictEachOther) {
+  const S3Protocol protocol = protocol_of();
+  ResponseHead head;
+  ASSERT_TRUE(
+      parse_response_head("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 1\r\n"
+                          "x-amz-checksum-crc32c: 4waSgw==\r\n"
+                          "x-amz-checksum-crc32c: AAAAAA==\r\n\r\n",
+                          head));
+  EXPECT_TRUE(protocol.read_facts(head).sums_differ);
+  EXPECT_EQ(protocol.parse_stat({.head = head, .body = ""}, "n").error().code(), Code::kCorrupt);
+  EXPECT_EQ(protocol.parse_written({.head = head, .body = ""}, {.name = "n"}, 1).error().code(),
+            Code::kCorrupt);
+}
+
+TEST(S3Protocol, ARefusalThatCameWithAGoodStatusIsOneLikeAnother) {
+  const S3Protocol protocol = protocol_of();
+  ResponseHead head;
+  ASSERT_TRUE(parse_response_head("HTTP/1.1 200 OK\r\nx-amz-request-id: R\r\n\r\n", head));
+  const auto refusal = [&](std::string_view code, std::string_view message = "m") {
+    const std::string body =
+        cat("<Error><Code>", code, "</Code><Message>", message, "</Message></Error>");
+    return protocol.late_refusal({.head = head, .body = body});
+  };
+  EXPECT_FALSE(protocol.late_refusal({.head = head, .body = "<CopyObjectResult/>"}));
+  EXPECT_TRUE(refusal("NotImplemented")->blames_headers);
+  EXPECT_EQ(refusal("NotImplemented")->error.http_status(), 501);
+  EXPECT_TRUE(refusal("InvalidArgument")->blames_headers);
+  EXPECT_FALSE(refusal("InternalError")->blames_headers);
+  EXPECT_TRUE(refusal("ExpiredToken")->stale_credentials);
+  EXPECT_EQ(refusal("SlowDown")->error.code(), Code::kThrottled);
+  EXPECT_EQ(refusal("SlowDown")->error.request_id(), "R");
+}
+
 TEST(S3Protocol, AnETagIsAnMd5OnlyWhereItIsAskedForAndNothingHidesIt) {
   const auto home = S3Home::create("bucket", "http://127.0.0.1:9000", {}).value();
   const S3Protocol all("bucket", home, {}, Root(), Verify::kAll);
@@ -346,10 +397,12 @@ TEST(S3LateError, MeansWhatItMeansWithItsStatus) {
         Mapping{"NoSuchKey", Code::kNotFound}, Mapping{"ExpiredToken", Code::kPermissionDenied},
         Mapping{"PreconditionFailed", Code::kPreconditionFailed},
         Mapping{"NotImplemented", Code::kInvalidArgument},
+        Mapping{"UnsupportedHeader", Code::kInvalidArgument},
+        Mapping{"RequestTimeTooSkewed", Code::kPermissionDenied},
         Mapping{"InvalidPart", Code::kInvalidArgument},
         Mapping{"EntityTooSmall", Code::kInvalidArgument},
         Mapping{"MalformedXML", Code::kInvalidArgument}}) {
-    EXPECT_EQ(s3_late_error({.code = each.code, .message = "m"}).code(), each.meaning) << each.code;
+    EXPECT_EQ(s3_code_of(s3_late_status(each.code), each.code), each.meaning) << each.code;
   }
 }
 

@@ -60,16 +60,6 @@ bool S3MultipartUploads::wants_equal_parts(const Error& refusal) const {
   return refusal.code() == Code::kInvalidArgument && text.contains("same length");
 }
 
-Result<Checksum> S3MultipartUploads::part_sum(const ResponseHead& head, ChecksumKind kind) const {
-  const std::string_view header = amz_names(kind).header;
-  const std::optional<std::string_view> told =
-      header.empty() ? std::nullopt : head.find(std::string(header));
-  if (!told) return Checksum();
-  Result<Checksum> sum = checksum_from_base64(kind, *told);
-  if (!sum) return corrupt("the answer to a part of an upload has a malformed checksum");
-  return sum;
-}
-
 void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCompletion& completion,
                                         std::string& scratch) const {
   scratch = completion_xml(completion.parts);
@@ -87,13 +77,6 @@ void S3MultipartUploads::build_complete(HttpRequest& request, const MultipartCom
   paths_.add_customer_key(request);
   request.body = {std::as_bytes(std::span(scratch))};
   request.has_body = true;
-}
-
-Result<CompletedUpload> S3MultipartUploads::parse_completed(const Response& response) const {
-  Answer<CompletedUpload> completed = headrace::parse_completed(response.body);
-  if (!completed) return std::unexpected(std::move(completed.error()));
-  if (!*completed) return std::unexpected(s3_late_error((*completed).error()));
-  return std::move(**completed);
 }
 
 void S3MultipartUploads::build_abort(HttpRequest& request, std::string_view name,
@@ -156,10 +139,9 @@ void S3PartCopies::build_part(HttpRequest& request, const CopiedPart& part) cons
 }
 
 Result<SentPart> S3PartCopies::parse_part(const Response& response, uint32_t part_number) const {
-  const Answer<CopiedObject> copied = parse_copied(response.body);
+  const Result<CopiedObject> copied = parse_copied(response.body);
   if (!copied) return std::unexpected(copied.error());
-  if (!*copied) return std::unexpected(s3_late_error(copied->error()));
-  return SentPart{.part_number = part_number, .etag = quoted_etag((*copied)->generation)};
+  return SentPart{.part_number = part_number, .etag = quoted_etag(copied->generation)};
 }
 
 }  // namespace headrace

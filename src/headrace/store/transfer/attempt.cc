@@ -49,11 +49,13 @@ Result<void> Attempt::on_bytes(size_t count) {
 }
 
 Result<Attempt::Verdict> Attempt::end() {
-  if (accepted_) return finish();
-  refusal_ = protocol_.refusal({.head = head_.head(),
-                                .body = std::string_view(refusal_text_).substr(0, refusal_filled_),
-                                .of_removal = removes(),
-                                .of_replacement = replaces()});
+  if (accepted_) {
+    refusal_ = late_refusal();
+    if (!refusal_) return finish();
+  } else {
+    refusal_ = protocol_.refusal(
+        error_response(std::string_view(refusal_text_).substr(0, refusal_filled_)));
+  }
   refused_as_direct_ = direct_ && refuses_direct(head_.head().status);
   // What is no answer to the request itself is not for the subclass.
   if (refusal_->moved || refusal_->elsewhere != nullptr || refused_as_direct_ || may_do_without()) {

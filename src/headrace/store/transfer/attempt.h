@@ -114,6 +114,12 @@ class Attempt : public ResponseSink {
   virtual Result<void> took_body(size_t count) = 0;
   virtual Result<Verdict> finish() = 0;
   virtual void refusal_head(const ResponseHead&) {}
+  // How an answer with a good status says no after all; none: it does not.
+  virtual std::optional<Refusal> late_refusal() const { return std::nullopt; }
+  ErrorResponse error_response(std::string_view body) const {
+    return {
+        .head = head_.head(), .body = body, .of_removal = removes(), .of_replacement = replaces()};
+  }
   virtual bool removes() const { return false; }   // so that a refusal is about the object
   virtual bool replaces() const { return false; }  // one known generation
   // Handles a refusal; by default it is the operation's error.
@@ -162,6 +168,10 @@ class TextAttempt : public Attempt {
   Result<void> begin_body(const ResponseHead& head) override;
   Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
   Result<void> took_body(size_t count) override;
+  std::optional<Refusal> late_refusal() const override {
+    if (text().empty()) return std::nullopt;
+    return protocol().late_refusal(error_response(text()));
+  }
 
  private:
   static constexpr uint64_t kMaxTextBytes = 64 * kMiB;

@@ -448,7 +448,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   const HeaderGroups named = rare().named, guessed = rare().guessed;
   // 501 says that something is not known. 400 may be about anything: what was taken before is not
   // the reason.
-  const bool is_sure = attempt.status() == 501;
+  const bool is_sure = refusal->error.http_status() == 501;
   const auto likely =
       static_cast<HeaderGroups>((is_sure ? sent : sent & ~learned.taken(sent, now)) & ~guessed);
   HeaderGroups next = 0;

@@ -70,6 +70,7 @@ class RemoteRoot final : public std::enable_shared_from_this<RemoteRoot> {
   // That of what is stored.
   const Protocol& stored_protocol() const { return bucket_ ? *bucket_->protocol_ : *protocol_; }
   LearnedOfBucket& learned() const { return *learned_; }
+  std::shared_ptr<const LearnedOfBucket> shared_learned() const { return learned_; }
   const Root& root() const { return protocol_->root(); }
   std::string url_of(std::string_view name) const { return protocol_->url_of(name); }
   const TemporaryNames& temporaries() const { return temporaries_; }
@@ -77,10 +78,11 @@ class RemoteRoot final : public std::enable_shared_from_this<RemoteRoot> {
   bool has_credentials() const { return contexts_.front()->credentials != nullptr; }
   // Of the lane's thread.
   StoreContext& context(HostLane& lane) const { return *contexts_[lane.thread().index()]; }
-  // The lane for what comes next, in turn.
-  HostLane& next_lane() {
-    return *host_->lanes[next_lane_.fetch_add(1, std::memory_order_relaxed) % host_->lanes.size()];
+  // The lane for what comes next, in turn: requests and batches of reads share the turns.
+  size_t next_lane_index() {
+    return next_lane_.fetch_add(1, std::memory_order_relaxed) % host_->lanes.size();
   }
+  HostLane& next_lane() { return *host_->lanes[next_lane_index()]; }
   // The sums of a new upload, or of a write by one request, from what is known of the bucket.
   std::shared_ptr<SumLadder> part_sums() { return sums_from(learned_->part_sums); }
   std::shared_ptr<SumLadder> write_sums() { return sums_from(learned_->write_sums); }

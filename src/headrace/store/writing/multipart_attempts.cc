@@ -110,16 +110,15 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
                 .etag = std::string(head.find("etag").value_or(""))};
   if (sent.etag.empty() && protocol().multipart()->names_parts())
     return corrupt("the answer to a part of an upload has no ETag");
-  const Result<Checksum> told = protocol().multipart()->part_sum(head, sums_.kind());
+  const Result<SumsOfPart::Told> told = sums_.told(protocol(), head);
   if (!told) return std::unexpected(told.error());
-  const Checksum md5 = protocol().told_md5(head);
-  if (const std::optional<Checksum> ours = sums_.contradicted(*told, md5)) {
-    return corrupt("the server stored a part with ", label(ours->kind()), " ",
-                   to_base64(told->empty() ? md5 : *told), " of which ", label(ours->kind()), " ",
-                   to_base64(*ours), " was sent");
+  if (const Checksum wrong = sums_.contradiction(*told); !wrong.empty()) {
+    return corrupt("the server stored a part with ", label(wrong.kind()), " ", to_base64(wrong),
+                   " of which ", label(wrong.kind()), " ", to_base64(sums_.of(wrong.kind())),
+                   " was sent");
   }
-  if (!sums_.accepted(*told, md5)) return Verdict::kAgain;
-  sent.checksum = *told;
+  if (!sums_.accepted(*told)) return Verdict::kAgain;
+  sent.checksum = told->sum;
   sent.ours = sums_.of(sums_.kind());
   result = std::move(sent);
   return Verdict::kDone;
@@ -201,33 +200,41 @@ void CompleteMultipartAttempt::build_change(HttpRequest& request,
 Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   Result<CompletedUpload> completed = protocol().multipart()->parse_completed(response());
   if (!completed) return take_refusal(std::move(completed.error()));
-  const std::optional<StoredChecksum>& told = completed->checksum;
   made_generation_ = completed->generation;
-  if (!told || !sums_.crc32c || completed->generation.empty()) return look_at_result();
+  if (!sums_.crc32c || completed->generation.empty()) return look_at_result();
   // All but the time is known, as after a write by one request. A look that fails would only make
   // a failure of what has succeeded.
-  if (const auto* const whole = std::get_if<Checksum>(&*told)) {
-    const Checksum ours = sum_like(*whole);
-    if (ours.empty() || ours != *whole) {
-      if (is_composite(*whole)) {
-        return end_with_sum(std::move(completed->generation), Checksum());
-      }
-      contradicted_ = !ours.empty();
-      return look_at_result();
+  bool is_proved = false;
+  Checksum whole;
+  for (const StoredChecksum& told : completed->checksums) {
+    const Match match = compare_told(told);
+    const auto* const of_whole = std::get_if<Checksum>(&told);
+    if (match == Match::kOther && of_whole == nullptr) {
+      return corrupt("the server made an object with a composite ",
+                     label(std::get<CompositeChecksum>(told).kind()), " of ", to_text(told), " of ",
+                     parts_.size(), " parts that have another one");
     }
-    return end_with_sum(std::move(completed->generation), ours);
+    contradicted_ |= match == Match::kOther;
+    is_proved |= match == Match::kSame;
+    if (of_whole != nullptr && whole.empty() && sum_like(*of_whole) == *of_whole) whole = *of_whole;
   }
-  const auto& composite = std::get<CompositeChecksum>(*told);
+  if (contradicted_ || !is_proved) return look_at_result();
+  return end_with_sum(std::move(completed->generation), whole);
+}
+
+Match CompleteMultipartAttempt::compare_told(const StoredChecksum& told) const {
+  if (const auto* const whole = std::get_if<Checksum>(&told)) {
+    const Checksum ours = sum_like(*whole);
+    if ((!ours.empty() && ours == *whole) || is_composite(*whole)) return Match::kSame;
+    return ours.empty() ? Match::kUnknown : Match::kOther;
+  }
+  const auto& composite = std::get<CompositeChecksum>(told);
   const std::vector<Checksum> parts = part_sums();
   // Where the service has told nothing of a part, there is nothing to compare with.
   const bool all_told = std::ranges::all_of(
       parts, [&](const Checksum& sum) { return sum.kind() == composite.kind(); });
-  if (!all_told) return look_at_result();
-  if (!composite.is_of(parts)) {
-    return corrupt("the server made an object with a composite ", label(composite.kind()), " of ",
-                   to_text(*told), " of ", parts.size(), " parts that have another one");
-  }
-  return end_with_sum(std::move(completed->generation), Checksum());
+  if (!all_told) return Match::kUnknown;
+  return composite.is_of(parts) ? Match::kSame : Match::kOther;
 }
 
 std::vector<Checksum> CompleteMultipartAttempt::part_sums() const {
@@ -255,7 +262,8 @@ Checksum CompleteMultipartAttempt::sum_like(const Checksum& told) const {
   switch (told.kind()) {
     case ChecksumKind::kXxh64: return sums_.xxh64;
     case ChecksumKind::kCrc64Nvme: return sums_.crc64nvme;
-    default: return sums_.crc32c;
+    case ChecksumKind::kCrc32c: return sums_.crc32c;
+    default: return {};
   }
 }
 

@@ -132,6 +132,8 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   Checksum sum_like(const Checksum& told) const;
   // Of the parts, as the service has told them.
   std::vector<Checksum> part_sums() const;
+  // kUnknown: there is nothing to compare it with.
+  Match compare_told(const StoredChecksum& told) const;
   // Whether it is the sum of these, which some services do not say.
   bool is_composite(const Checksum& told) const;
   // Ends with the object that the answer describes.

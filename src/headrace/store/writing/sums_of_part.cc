@@ -1,5 +1,7 @@
 #include "headrace/store/writing/sums_of_part.h"
 
+#include <utility>
+
 #include "headrace/format/running_sum.h"
 #include "headrace/store/part_body.h"
 
@@ -33,27 +35,37 @@ bool SumsOfPart::has_changed() const {
   return now != part_->crc32c;
 }
 
-std::optional<Checksum> SumsOfPart::contradicted(const Checksum& told, const Checksum& md5) {
-  std::optional<Checksum> ours;
-  const bool compares = now_.level == SumLevel::kMd5 && now_.etags == Etags::kMd5 && !md5.empty();
-  if (!told.empty() && told != of(told.kind())) {
-    ours = of(told.kind());
-  } else if (compares && md5 != of(ChecksumKind::kMd5)) {
-    ours = of(ChecksumKind::kMd5);
-  }
-  spoilt_ = ours && !has_changed();
-  return ours;
+Result<SumsOfPart::Told> SumsOfPart::told(const Protocol& protocol,
+                                          const ResponseHead& head) const {
+  Result<Checksum> sum = protocol.told_sum(head, kind());
+  if (!sum) return std::unexpected(std::move(sum.error()));
+  Told told{.sum = *sum, .crc32c = *sum, .md5 = protocol.told_md5(head)};
+  if (kind() == ChecksumKind::kCrc32c) return told;
+  // Nobody asked for this one: if it is none, it is not compared.
+  told.crc32c = protocol.told_sum(head, ChecksumKind::kCrc32c).value_or(Checksum());
+  return told;
 }
 
-bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
-  const bool is_told = !told.empty() && told.kind() == kind();
+Checksum SumsOfPart::contradiction(const Told& told) {
+  const bool compares_md5 = now_.level == SumLevel::kMd5 && now_.etags == Etags::kMd5;
+  for (const Checksum& each : {told.sum, told.crc32c, compares_md5 ? told.md5 : Checksum()}) {
+    if (each.empty() || each == of(each.kind())) continue;
+    spoilt_ = !has_changed();
+    return each;
+  }
+  spoilt_ = false;
+  return {};
+}
+
+bool SumsOfPart::accepted(const Told& told) {
+  const bool is_told = !told.sum.empty();
   const bool etags_are_asked = now_.level == SumLevel::kMd5 && now_.etags == Etags::kUnknown;
   // A service that has said that it takes sums, or is told to, is believed.
   if (now_.known && !etags_are_asked) return true;
   // That there are no bytes proves nothing, and teaches nothing about ETags.
   if (part_->size_bytes == 0 && !is_told) return true;
   // One that tells its sum does not have to be asked for more.
-  const bool is_md5 = !is_told && !md5.empty() && md5 == of(ChecksumKind::kMd5);
+  const bool is_md5 = !is_told && !told.md5.empty() && told.md5 == of(ChecksumKind::kMd5);
   const UploadSums next = after_bytes(now_, is_told, is_md5);
   if (next.known) {
     ladder_->settle(next);
@@ -63,17 +75,25 @@ bool SumsOfPart::accepted(const Checksum& told, const Checksum& md5) {
   return next.known;
 }
 
-void SumsOfPart::accepted_for_good(const Checksum& told, const Checksum& md5) {
-  if (accepted(told, md5)) return;
+void SumsOfPart::accepted_for_good(const Told& told) {
+  if (accepted(told)) return;
   UploadSums next = ladder_->now();
   next.known = true;
   ladder_->settle(next);
 }
 
 bool SumsOfPart::refused(Error& error) {
-  if (error.code() == Code::kCorrupt) {
-    spoilt_ = !has_changed();
-    if (!spoilt_) {
+  const bool may_be_sums = may_be_about_sums(error);
+  const std::optional<UploadSums> next =
+      may_be_sums ? after_refused_bytes(now_) : std::optional<UploadSums>();
+  // A service may have words of its own for bytes that arrived as others. Those that were spoilt
+  // once are right when they are sent again: only a refusal that comes again is about the sum. 501
+  // is about no bytes.
+  const bool may_be_bytes = next && error.http_status() == 400 && part_->size_bytes > 0;
+  if (error.code() == Code::kCorrupt || may_be_bytes) {
+    const bool has_changed_meanwhile = has_changed();
+    spoilt_ = error.code() == Code::kCorrupt && !has_changed_meanwhile;
+    if (has_changed_meanwhile) {
       error =
           Error(Code::kCorrupt, cat("its bytes have changed since they were given to be written, "
                                     "which must wait until they are sent (",
@@ -81,16 +101,16 @@ bool SumsOfPart::refused(Error& error) {
               .with_http_status(error.http_status())
               .with_request_id(error.request_id());
     }
-    return false;
+    if (!may_be_bytes || has_changed_meanwhile) return false;
   }
-  if (!may_be_about_sums(error)) return false;
-  const std::optional<UploadSums> next = after_refused_bytes(now_);
+  if (!may_be_sums) return false;
   if (!next) {
     if (first_refusal_) error = std::move(*first_refusal_);
     return false;
   }
   if (!first_refusal_) first_refusal_ = std::move(error);
-  ladder_->try_next(*next);
+  was_repeated_ = may_be_bytes && !was_repeated_;
+  if (!was_repeated_) ladder_->try_next(*next);
   return true;
 }
 

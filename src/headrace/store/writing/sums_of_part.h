@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "headrace/base/result.h"
+#include "headrace/store/protocol.h"
 #include "headrace/store/upload.h"
 #include "headrace/store/upload_sums.h"
 
@@ -33,18 +34,26 @@ class SumsOfPart {
   bool arrived_spoilt() const { return spoilt_; }
   ChecksumKind kind() const { return sum_kind(now_.level); }
 
-  // The request was accepted: `told` is the sum of that kind that the answer has, `md5` the MD5
-  // that it has, each of no kind if it has none. What it tells must be right. False: nothing has
-  // proved the bytes so far, and how they should be sent (again) is known now.
-  bool accepted(const Checksum& told, const Checksum& md5);
+  // What an answer tells of the bytes, of the kinds that are compared: each of no kind if it tells
+  // none.
+  struct Told {
+    Checksum sum = {};     // of this level
+    Checksum crc32c = {};  // which is known on every level
+    Checksum md5 = {};
+  };
+  // Errors: kCorrupt for a sum of this level that is none.
+  Result<Told> told(const Protocol& protocol, const ResponseHead& head) const;
+  // The request was accepted, and what the answer tells is right. False: nothing has proved the
+  // bytes so far, and how they should be sent (again) is known now.
+  bool accepted(const Told& told);
   // The same of bytes that are not sent again: the next ones have what proves them.
-  void accepted_for_good(const Checksum& told, const Checksum& md5);
+  void accepted_for_good(const Told& told);
   // Whether the service's ETags are known to be MD5s.
   bool has_md5_etags() const { return now_.etags == Etags::kMd5; }
-  // Of an answer that was accepted: the sum of ours that one of those contradicts.
-  std::optional<Checksum> contradicted(const Checksum& told, const Checksum& md5);
-  // The request was refused. True: it is to be sent with other sums. False: `error` is the reason,
-  // the first one where several were refused.
+  // Of an answer that was accepted: the sum that contradicts ours; of no kind: none does.
+  Checksum contradiction(const Told& told);
+  // The request was refused. True: it is to be sent again, perhaps with other sums. False: `error`
+  // is the reason, the first one where several were refused.
   bool refused(Error& error);
 
  private:
@@ -53,6 +62,7 @@ class SumsOfPart {
   const std::shared_ptr<SumLadder> ladder_;
   UploadSums now_;  // of the present request
   std::optional<Error> first_refusal_;
+  bool was_repeated_ = false;  // with the same sums
   bool spoilt_ = false;
   mutable Checksum md5_, other_;  // once they were computed
 };

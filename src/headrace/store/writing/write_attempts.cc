@@ -40,10 +40,13 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
       below_root(protocol().parse_written(response(), request_, part_->size_bytes));
   if (!written) return std::unexpected(std::move(written.error()));
   // An unknown sum is fine: the server refuses bytes that do not match the one sent with them.
-  const Checksum md5 = protocol().told_md5(response().head);
-  if (const std::optional<Checksum> ours = sums_.contradicted({}, md5)) {
-    return corrupt("the server stored bytes with MD5 ", to_base64(md5), " of the ",
-                   part_->size_bytes, " bytes with MD5 ", to_base64(*ours), " that were sent");
+  const Result<SumsOfPart::Told> said = sums_.told(protocol(), response().head);
+  const SumsOfPart::Told told =
+      said ? *said : SumsOfPart::Told{.md5 = protocol().told_md5(response().head)};
+  if (const Checksum wrong = sums_.contradiction(told); !wrong.empty()) {
+    return corrupt("the server stored bytes with ", label(wrong.kind()), " ", to_base64(wrong),
+                   " of the ", part_->size_bytes, " bytes with ", label(wrong.kind()), " ",
+                   to_base64(sums_.of(wrong.kind())), " that were sent");
   }
   if (compare(*written) == Match::kOther) {
     return corrupt("the server stored ", written->size_bytes, " bytes", crc32c_text(*written),
@@ -51,7 +54,7 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
                    " that were sent");
   }
   // To write it once more would make another version of it: the next one has what proves it.
-  sums_.accepted_for_good(written->checksum, md5);
+  sums_.accepted_for_good(told);
   result = std::move(written);
   return Verdict::kDone;
 }
