@@ -107,7 +107,8 @@ def _for_google(credentials: CredentialsOption, endpoint: str) -> _engine.Creden
         return _engine.Credentials.fixed(bearer)
     require(
         credentials == "google" or hasattr(credentials, "refresh"),
-        f"credentials is {_name_of(credentials)}, which is not for gs://",
+        f"credentials is {_name_of(credentials)}, which is not for gs://; it takes 'google', a "
+        "BearerToken, an object of google-auth, or 'anonymous'",
     )
     from headrace._google_credentials import google_credentials
 
@@ -135,7 +136,8 @@ def _for_s3(
         credentials == "aws"
         or hasattr(credentials, "get_frozen_credentials")
         or hasattr(credentials, "get_credentials"),
-        f"credentials is {_name_of(credentials)}, which is not for s3://",
+        f"credentials is {_name_of(credentials)}, which is not for s3://; it takes 'aws', AwsKeys, "
+        "credentials or a session of botocore or boto3, or 'anonymous'",
     )
     from headrace._aws_credentials import aws_credentials
 
@@ -153,7 +155,8 @@ def _for_ais(
         return _engine.Credentials.fixed(bearer)
     require(
         credentials is None or credentials == "anonymous",
-        f"credentials is {_name_of(credentials)}, which is not for ais://; it takes a BearerToken",
+        f"credentials is {_name_of(credentials)}, which is not for ais://; it takes a BearerToken, "
+        "or 'anonymous'",
     )
     if credentials is None and environment.ais_token_file:
         from headrace._ais_credentials import ais_credentials

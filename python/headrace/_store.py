@@ -95,7 +95,9 @@ class Store:
         endpoint: ``http://host:port`` of another service that speaks the same protocol. Default:
             the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS's variables and
             files (``s3://``, as for boto3) say. ``ais://`` needs one, here or in AIS_ENDPOINT: that
-            of a proxy of the cluster, or of a gateway before the proxies.
+            of a proxy of the cluster, or of a gateway before the proxies. A directory has no
+            service: `endpoint` and `credentials` do nothing there, so that what takes several URLs
+            can be given one set of options for all.
         credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
             `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
             keys, or else botocore's chain, in the profile that AWS_PROFILE names; the default),

@@ -95,6 +95,36 @@ def test_an_option_that_cannot_work_is_named(make: object, named: str) -> None:
         make()  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("url", "foreign", "advice", "advised"),
+    [
+        ("gs://b", "aws", "BearerToken", headrace.BearerToken("token")),
+        ("gs://b", headrace.AwsKeys("id", "secret"), "'anonymous'", "anonymous"),
+        ("s3://b", "google", "AwsKeys", headrace.AwsKeys("id", "secret")),
+        ("s3://b", headrace.BearerToken("token"), "'anonymous'", "anonymous"),
+        ("ais://b", "google", "BearerToken", headrace.BearerToken("token")),
+        ("ais+s3://b", headrace.AwsKeys("id", "secret"), "'anonymous'", "anonymous"),
+    ],
+)
+def test_credentials_of_another_provider_are_refused_with_those_that_work(
+    url: str, foreign: Any, advice: str, advised: Any
+) -> None:
+    endpoint = "http://127.0.0.1:1"
+    with pytest.raises(headrace.InvalidArgumentError, match=f"credentials is .* takes .*{advice}"):
+        headrace.Store(url, endpoint=endpoint, credentials=foreign).url_of("a")
+    store = headrace.Store(url, endpoint=endpoint, credentials=advised)
+    assert store.url_of("a") == f"{url}/a"
+
+
+def test_a_directory_takes_the_endpoint_and_credentials_that_are_meant_for_others(
+    tmp_path: Path,
+) -> None:
+    keys = headrace.AwsKeys("id", "secret")
+    store = headrace.Store(tmp_path, endpoint="http://127.0.0.1:1", credentials=keys)
+    store.write("a", b"bytes")
+    assert (tmp_path / "a").read_bytes() == b"bytes"
+
+
 @pytest.mark.parametrize("url", ["ftp://b/o", "gs://", "gs:///o", "gs://bad bucket/o"])
 def test_a_url_that_cannot_work_is_named(url: str) -> None:
     with pytest.raises(headrace.InvalidArgumentError) as caught:
