@@ -189,8 +189,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(each->size() <= 200);
     for (const char c : *each) check(c >= ' ' && c < 0x7F);
   }
-  if (const XmlError late = parse_late_xml_error(text); !late.code.empty()) {
-    check(late.code == error.code);
+  if (const std::optional<XmlError> late = parse_late_xml_error(text)) {
+    check(late->code == error.code);
   }
   if (const Result<CopiedObject> copied = parse_copied(text)) {
     check(!copied->generation.empty());

@@ -421,3 +421,19 @@ def test_the_first_part_is_sent_again_with_its_md5_if_its_etag_proves_nothing() 
         server.sent.clear()
         in_parts(store)
         assert sorted(server.sent) == [(1, True), (2, True), (3, True)]
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["at once", "in parts"])
+def test_refused_credentials_are_an_error_and_teach_nothing_about_sums(
+    sums_server: FaultServer, parts: bool
+) -> None:
+    store = open_store(sums_server.url)
+    action = {"status": 400, "reason": "InvalidAccessKeyId", "message": "unknown"}
+    sums_server.faults([{"match": {"method": "PUT"}, "action": action}])
+    with pytest.raises(headrace.HeadraceError, match="InvalidAccessKeyId"):
+        in_parts(store) if parts else store.write("a", b"hello")
+    # Refused once, and then accepted: it was the credentials.
+    sums_server.faults([{"match": {"method": "PUT"}, "count": 1, "action": action}])
+    fresh = open_store(sums_server.url)
+    in_parts(fresh, "b") if parts else fresh.write("b", b"hello")
+    assert level(fresh, in_parts=parts) == "crc32c"

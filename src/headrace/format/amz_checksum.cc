@@ -110,14 +110,26 @@ void ToldSums::add(ChecksumKind kind, std::string_view value) {
   if (rank(kind) == kKinds.end()) return;
   size_t at = count_;
   for (; at > 0 && rank(told_[at - 1].kind) >= rank(kind); --at) {
-    if (told_[at - 1].kind != kind) continue;
-    if (told_[at - 1].value != value) contradicted_ = kind;
-    return;
+    if (told_[at - 1].kind == kind) return add_another(told_[at - 1], value);
   }
   std::ranges::move_backward(told_.begin() + at, told_.begin() + count_,
                              told_.begin() + count_ + 1);
   told_[at] = {.kind = kind, .value = value};
   ++count_;
+}
+
+// What is malformed hides nothing, and a sum of parts contradicts no sum of the whole.
+void ToldSums::add_another(Told& told, std::string_view value) {
+  if (told.value == value) return;
+  const Result<StoredChecksum> before = parse_amz_checksum(told.kind, told.value, "");
+  const Result<StoredChecksum> now = parse_amz_checksum(told.kind, value, "");
+  if (!now) return;
+  const bool is_of_parts = std::holds_alternative<CompositeChecksum>(*now);
+  if (before && before->index() == now->index()) {
+    if (to_text(*before) != to_text(*now)) contradicted_ = told.kind;
+  } else if (!before || !is_of_parts) {
+    told.value = value;
+  }
 }
 
 Result<void> ToldSums::agree() const {

@@ -85,6 +85,7 @@ class ToldSums {
     ChecksumKind kind = ChecksumKind::kNone;
     std::string_view value = {};
   };
+  void add_another(Told& told, std::string_view value);
   Result<void> agree() const;
   std::array<Told, kMost> told_{};  // in the order of kinds
   size_t count_ = 0;

@@ -263,19 +263,23 @@ TEST(S3Copy, HasTheGenerationAndTheChecksum) {
 }
 
 TEST(S3Copy, MayEndInAnErrorBehindAGoodStatus) {
-  const XmlError error = parse_late_xml_error(
+  const XmlError error = *parse_late_xml_error(
       "<?xml version='1.0'?>\n   \n<!-- <x> --><Error><Code>SlowDown</Code><Message>later</Message>"
       "<RequestId>R</RequestId></Error>");
   EXPECT_EQ(error.code, "SlowDown");
   EXPECT_EQ(error.request_id, "R");
-  const auto code = [](const char* xml) { return parse_late_xml_error(xml).code; };
+  const auto code = [](const char* xml) { return parse_late_xml_error(xml)->code; };
   EXPECT_EQ(code("<s3:Error xmlns:s3='x'><s3:Code>A</s3:Code></s3:Error>"), "A");
   EXPECT_EQ(code("<ErrorResponse><Error><Code>A</Code></Error></ErrorResponse>"), "A");
-  for (const char* xml : {"", "Error", "<", "<!--", "<?", "<!", "<Error", "<Error/>",
-                          "<x><Error><Code>A</Code></Error></x>",
-                          "<DeleteResult><Error><Code>A</Code></Error></DeleteResult>",
-                          "<Errors><Code>A</Code></Errors>"}) {
+  for (const char* xml : {"<Error", "<Error/>", "<Error><Code>A</Code></Error>x",
+                          "<Error><Message>m</Message></Error>", "<ErrorResponse/>"}) {
     EXPECT_EQ(code(xml), "") << xml;
+  }
+  for (const char* xml :
+       {"", "Error", "<", "<!--", "<?", "<!", "<x><Error><Code>A</Code></Error></x>",
+        "<DeleteResult><Error><Code>A</Code></Error></DeleteResult>",
+        "<Errors><Code>A</Code></Errors>"}) {
+    EXPECT_FALSE(parse_late_xml_error(xml)) << xml;
   }
 }
 

@@ -38,10 +38,11 @@ std::string_view first_name(std::string_view xml) {
 
 }  // namespace
 
-XmlError parse_late_xml_error(std::string_view xml) {
+std::optional<XmlError> parse_late_xml_error(std::string_view xml) {
   std::string_view name = first_name(xml);
   name.remove_prefix(name.find(':') + 1);  // npos + 1 is 0
-  return name == "Error" || name == "ErrorResponse" ? parse_xml_error(xml) : XmlError{};
+  if (name != "Error" && name != "ErrorResponse") return std::nullopt;
+  return parse_xml_error(xml);
 }
 
 XmlError read_xml_error(const XmlDocument& document) {

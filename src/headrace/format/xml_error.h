@@ -27,9 +27,9 @@ struct XmlError {
 
 // Without a code if it is no error document.
 XmlError parse_xml_error(std::string_view xml);
-// The same of what came with a good status, which usually is none: that costs a look at its
-// beginning.
-XmlError parse_late_xml_error(std::string_view xml);
+// The same of what came with a good status, which usually is none (null): that costs a look at its
+// beginning. Without a code if it is one that cannot be read.
+std::optional<XmlError> parse_late_xml_error(std::string_view xml);
 XmlError read_xml_error(const XmlDocument& document);
 
 }  // namespace headrace

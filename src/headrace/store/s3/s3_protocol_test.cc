@@ -201,9 +201,37 @@ TEST(S3Protocol, TwoSumsOfOneKindContradictEachOther) {
                           "x-amz-checksum-crc32c: AAAAAA==\r\n\r\n",
                           head));
   EXPECT_TRUE(protocol.read_facts(head).sums_differ);
-  EXPECT_EQ(protocol.parse_stat({.head = head, .body = ""}, "n").error().code(), Code::kCorrupt);
+  EXPECT_TRUE(protocol.parse_stat({.head = head, .body = ""}, "n")->checksum.empty());
   EXPECT_EQ(protocol.parse_written({.head = head, .body = ""}, {.name = "n"}, 1).error().code(),
             Code::kCorrupt);
+}
+
+TEST(S3Protocol, WhatIsMalformedOrOfPartsContradictsNoSum) {
+  const S3Protocol protocol = protocol_of();
+  for (const char* other : {"", "x", "\"4waSgw==\"", "AAAAAA==-3"}) {
+    for (const bool is_first : {false, true}) {
+      ResponseHead head;
+      const std::string good = "x-amz-checksum-crc32c: 4waSgw==\r\n";
+      const std::string line = cat("x-amz-checksum-crc32c: ", other, "\r\n");
+      ASSERT_TRUE(parse_response_head(cat("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n",
+                                          is_first ? line + good : good + line, "\r\n"),
+                                      head));
+      EXPECT_FALSE(protocol.read_facts(head).sums_differ) << other;
+      EXPECT_EQ(protocol.parse_stat({.head = head, .body = ""}, "n")->checksum,
+                Checksum(ChecksumKind::kCrc32c, 0xE3069283))
+          << other;
+    }
+  }
+}
+
+TEST(S3Protocol, AnErrorThatCannotBeReadIsARefusalToo) {
+  const S3Protocol protocol = protocol_of();
+  ResponseHead head;
+  ASSERT_TRUE(parse_response_head("HTTP/1.1 200 OK\r\n\r\n", head));
+  for (const char* body : {"<Error>", "<Error><Message>m</Message></Error>", "<Error/>x"}) {
+    EXPECT_EQ(protocol.late_refusal({.head = head, .body = body})->error.code(), Code::kUnavailable)
+        << body;
+  }
 }
 
 TEST(S3Protocol, ARefusalThatCameWithAGoodStatusIsOneLikeAnother) {

@@ -58,7 +58,9 @@ Result<Attempt::Verdict> Attempt::end() {
   }
   refused_as_direct_ = direct_ && refuses_direct(head_.head().status);
   // What is no answer to the request itself is not for the subclass.
-  if (refusal_->moved || refusal_->elsewhere != nullptr || refused_as_direct_ || may_do_without()) {
+  const bool asks_for_credentials = renews_ && refusal_->stale_credentials;
+  if (refusal_->moved || refusal_->elsewhere != nullptr || refused_as_direct_ ||
+      asks_for_credentials || may_do_without()) {
     return std::unexpected(refusal_->error);
   }
   return refused(refusal_->error);

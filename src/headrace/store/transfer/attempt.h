@@ -76,10 +76,12 @@ class Attempt : public ResponseSink {
   const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   const Protocol& protocol() const { return protocol_; }
   // Call before it is sent. `direct`: to a host that the map of the cluster names.
-  // `may_do_without`: headers of it may be left out, if they are what is refused.
-  void begin(bool direct, bool may_do_without) {
+  // `may_do_without`: headers of it may be left out, if they are what is refused. `renews`: a
+  // refusal that may be about credentials is answered with new ones first.
+  void begin(bool direct, bool may_do_without, bool renews = false) {
     direct_ = direct;
     may_do_without_ = may_do_without;
+    renews_ = renews;
     status_ = 0;
     body_bytes_ = 0;
   }
@@ -136,6 +138,7 @@ class Attempt : public ResponseSink {
   bool direct_ : 1 = false, refused_as_direct_ : 1 = false;
   bool has_enough_ : 1 = false;
   bool may_do_without_ : 1 = false;
+  bool renews_ : 1 = false;
   uint16_t refusal_filled_ = 0;  // of `refusal_text_`
   uint16_t status_ = 0;
   uint64_t body_bytes_ = 0;

@@ -362,6 +362,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
     }
   }
   if (exchanged) judge_headers(attempt, request, outcome);
+  if (outcome.stale_credentials) rare().had_credentials = true;
   outcome.spoilt = outcome.error && outcome.error->code() == Code::kCorrupt && exchanged &&
                    attempt.arrived_spoilt();
   if (exchanged && request.waits_for_continue) judge_wait(attempt, outcome);
@@ -434,7 +435,6 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
     return;
   }
   if (!attempt.may_do_without()) {
-    if (outcome.stale_credentials) rare().had_credentials = true;
     // A service that is busy has not judged yet: the trial is sent again like any other request.
     if (!is_trial || (outcome.error && is_retryable(*outcome.error))) return;
     // Without them it gets another answer than with them, which was the one to tell, but for one
@@ -674,7 +674,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
     leave_out_headers(attempt.protocol(), request, now);
-    attempt.begin(direct_, request.optional != 0 || (rare_ && rare_->without != 0));
+    attempt.begin(direct_, request.optional != 0 || (rare_ && rare_->without != 0),
+                  store_.credentials != nullptr && !(rare_ && rare_->had_credentials));
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
                          store_.credential_version == store_.credentials->version();

@@ -91,6 +91,7 @@ bool SumsOfPart::refused(Error& error) {
   // is about no bytes.
   const bool may_be_bytes = next && error.http_status() == 400 && part_->size_bytes > 0;
   if (error.code() == Code::kCorrupt || may_be_bytes) {
+    if (error.code() == Code::kCorrupt) was_repeated_ = false;  // the sum is understood
     const bool has_changed_meanwhile = has_changed();
     spoilt_ = error.code() == Code::kCorrupt && !has_changed_meanwhile;
     if (has_changed_meanwhile) {
@@ -105,7 +106,7 @@ bool SumsOfPart::refused(Error& error) {
   }
   if (!may_be_sums) return false;
   if (!next) {
-    if (first_refusal_) error = std::move(*first_refusal_);
+    if (first_refusal_) error = *first_refusal_;  // it may be asked for again
     return false;
   }
   if (!first_refusal_) first_refusal_ = std::move(error);
