@@ -213,9 +213,9 @@ TEST(S3Protocol, WhatIsMalformedOrOfPartsContradictsNoSum) {
       ResponseHead head;
       const std::string good = "x-amz-checksum-crc32c: 4waSgw==\r\n";
       const std::string line = cat("x-amz-checksum-crc32c: ", other, "\r\n");
-      ASSERT_TRUE(parse_response_head(cat("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n",
-                                          is_first ? line + good : good + line, "\r\n"),
-                                      head));
+      const std::string text = cat("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n",
+                                   is_first ? line + good : good + line, "\r\n");
+      ASSERT_TRUE(parse_response_head(text, head));
       EXPECT_FALSE(protocol.read_facts(head).sums_differ) << other;
       EXPECT_EQ(protocol.parse_stat({.head = head, .body = ""}, "n")->checksum,
                 Checksum(ChecksumKind::kCrc32c, 0xE3069283))
