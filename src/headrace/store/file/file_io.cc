@@ -16,6 +16,7 @@
 #include "headrace/base/fork.h"
 #include "headrace/base/random.h"
 #include "headrace/base/units.h"
+#include "headrace/store/root.h"
 
 namespace headrace {
 namespace {
@@ -142,7 +143,7 @@ Error file_error(int number, Access access) {
 }
 
 Result<void> check_name(std::string_view name) {
-  if (name.empty()) return invalid_argument("an object's name must not be empty");
+  if (name.empty()) return invalid_argument(kEmptyName);
   if (name.find('\0') != name.npos) {
     return invalid_argument("the name contains a NUL byte, which no file name can");
   }
