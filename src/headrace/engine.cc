@@ -3,6 +3,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "headrace/http/message.h"
 #include "headrace/http/resolver.h"
 #include "headrace/store/ais/ais_protocol.h"
+#include "headrace/store/batch_gets.h"
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/object_writer.h"
@@ -158,8 +160,16 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
 
   Mutex mutex;
   // Stores share hosts, and hosts outlive stores, because their connections and limits are worth
-  // keeping.
-  std::map<HostKey, std::shared_ptr<Host>> hosts HEADRACE_GUARDED_BY(mutex);
+  // keeping. Of those that nobody uses, only so many: the addresses of a cluster's hosts may change
+  // as long as a process runs.
+  static constexpr size_t kMostUnused = 32;
+  struct KnownHost {
+    std::shared_ptr<Host> host;
+    uint64_t asked_for = 0;  // grows
+  };
+  std::map<HostKey, KnownHost> hosts HEADRACE_GUARDED_BY(mutex);
+  uint64_t hosts_asked_for HEADRACE_GUARDED_BY(mutex) = 0;
+  std::vector<std::shared_ptr<Host>> leaving HEADRACE_GUARDED_BY(mutex);  // until they are closed
   std::vector<std::weak_ptr<GroupedReads>> grouped HEADRACE_GUARDED_BY(mutex);
   bool stopped HEADRACE_GUARDED_BY(mutex) = false;
   bool told_skip_verify HEADRACE_GUARDED_BY(mutex) = false;
@@ -173,6 +183,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   std::shared_ptr<ObjectStore> group(std::shared_ptr<ObjectStore> store,
                                      std::unique_ptr<Fetcher> fetcher);
   Result<std::shared_ptr<Host>> host(const Endpoint& endpoint, const StoreOptions& options);
+  void let_go_of_unused() HEADRACE_REQUIRES(mutex);
+  void close(Host& host);
   void pump_all();
 };
 
@@ -211,8 +223,8 @@ bool Engine::usable_in_this_process() const { return state_->epoch == fork_epoch
 void Engine::State::pump_all() {
   const Lock lock(mutex);
   if (stopped) return;
-  for (const auto& [key, host] : hosts) {
-    for (const std::unique_ptr<HostLane>& lane : host->lanes) {
+  for (const auto& [key, known] : hosts) {
+    for (const std::unique_ptr<HostLane>& lane : known.host->lanes) {
       lane->thread().post([raw = lane.get()] { raw->pump(); });
     }
   }
@@ -293,35 +305,72 @@ Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
                     .retry_tokens = options.retry.budget_tokens};
   const Lock lock(mutex);
   if (stopped) return fail(Code::kCancelled, "the engine was stopped");
-  std::shared_ptr<Host>& found = hosts[key];
-  if (!found) {
-    if (endpoint.tls) {
-      Result<std::shared_ptr<TlsContext>> tls = TlsContext::create(options.tls);
-      if (!tls) {
-        hosts.erase(key);
-        return std::unexpected(std::move(tls.error()));
-      }
-      route->tls = std::move(*tls);
-      if (options.tls.skip_verify && !std::exchange(told_skip_verify, true)) {
-        log->add(LogLevel::kWarning,
-                 cat("the certificates of https://", endpoint.authority(),
-                     " are not verified (skip_verify): whoever is in between can read and change "
-                     "what is sent, tokens too. Other hosts may be like it; this is said once"));
-      }
-    }
-    auto neighbours = std::make_unique<Neighbours>(
-        cat(endpoint.tls ? "https://" : "http://", endpoint.authority()));
-    found = std::make_shared<Host>(std::move(route), options.initial_in_flight,
-                                   options.max_in_flight, options.retry.budget_tokens, log,
-                                   Host::Connect(), std::move(neighbours));
-    // Every lane has at least one request in flight, so there are no more lanes than requests.
-    const size_t lane_count = std::min<size_t>(resources->io_threads.size(), options.max_in_flight);
-    for (size_t i = 0; i < lane_count; ++i) {
-      found->lanes.push_back(std::make_unique<HostLane>(*found, *resources->io_threads[i], resolver,
-                                                        *resources->pool));
+  if (const auto known = hosts.find(key); known != hosts.end()) {
+    known->second.asked_for = ++hosts_asked_for;
+    return known->second.host;
+  }
+  if (endpoint.tls) {
+    Result<std::shared_ptr<TlsContext>> tls = TlsContext::create(options.tls);
+    if (!tls) return std::unexpected(std::move(tls.error()));
+    route->tls = std::move(*tls);
+    if (options.tls.skip_verify && !std::exchange(told_skip_verify, true)) {
+      log->add(LogLevel::kWarning,
+               cat("the certificates of https://", endpoint.authority(),
+                   " are not verified (skip_verify): whoever is in between can read and change "
+                   "what is sent, tokens too. Other hosts may be like it; this is said once"));
     }
   }
-  return found;
+  auto neighbours = std::make_unique<Neighbours>(
+      cat(endpoint.tls ? "https://" : "http://", endpoint.authority()));
+  auto host = std::make_shared<Host>(std::move(route), options.initial_in_flight,
+                                     options.max_in_flight, options.retry.budget_tokens, log,
+                                     Host::Connect(), std::move(neighbours));
+  // Every lane has at least one request in flight, so there are no more lanes than requests.
+  const size_t lane_count = std::min<size_t>(resources->io_threads.size(), options.max_in_flight);
+  for (size_t i = 0; i < lane_count; ++i) {
+    host->lanes.push_back(
+        std::make_unique<HostLane>(*host, *resources->io_threads[i], resolver, *resources->pool));
+  }
+  hosts.emplace(key, KnownHost{.host = host, .asked_for = ++hosts_asked_for});
+  let_go_of_unused();
+  return host;
+}
+
+// Those that were asked for longest ago.
+void Engine::State::let_go_of_unused() {
+  using At = decltype(hosts)::iterator;
+  std::vector<At> unused;
+  for (At at = hosts.begin(); at != hosts.end(); ++at) {
+    if (at->second.host.use_count() == 1) unused.push_back(at);
+  }
+  if (unused.size() <= kMostUnused) return;
+  std::ranges::sort(unused, {}, [](const At& at) { return at->second.asked_for; });
+  unused.resize(unused.size() - kMostUnused);
+  for (const At& at : unused) {
+    close(*leaving.emplace_back(std::move(at->second.host)));
+    hosts.erase(at);
+  }
+}
+
+// On its own threads, where what was posted for it comes first, then what its timers have posted.
+void Engine::State::close(Host& host) {
+  auto lanes_left = std::make_shared<std::atomic<size_t>>(host.lanes.size());
+  for (const std::unique_ptr<HostLane>& owned : host.lanes) {
+    owned->thread().post([weak = weak_from_this(), lane = owned.get(), lanes_left] {
+      lane->close();
+      lane->thread().post([weak, lane, lanes_left] {
+        if (lanes_left->fetch_sub(1) > 1) return;
+        const std::shared_ptr<State> alive = weak.lock();
+        if (alive == nullptr) return;
+        std::shared_ptr<Host> closed;  // ends without the lock
+        const Lock lock(alive->mutex);
+        const auto at =
+            std::ranges::find(alive->leaving, &lane->host(), &std::shared_ptr<Host>::get);
+        closed = std::move(*at);
+        alive->leaving.erase(at);
+      });
+    });
+  }
 }
 
 // The store at `url`, and below it that of the whole bucket.
@@ -415,8 +464,8 @@ void Engine::stop() {
   std::vector<HostLane*> lanes;
   {
     const Lock lock(state.mutex);
-    for (const auto& [key, host] : state.hosts) {
-      for (const std::unique_ptr<HostLane>& lane : host->lanes) lanes.push_back(lane.get());
+    for (const auto& [key, known] : state.hosts) {
+      for (const std::unique_ptr<HostLane>& lane : known.host->lanes) lanes.push_back(lane.get());
     }
   }
   for (HostLane* lane : lanes) {
@@ -448,7 +497,7 @@ void Engine::stop() {
   static_cast<void>(resources.gate->wait_empty(steady_clock::now() + kStopDeadline, may_block));
   resources.compute->stop();
   for (HostLane* lane : lanes) {
-    lane->thread().post([lane] { lane->close_idle(); });
+    lane->thread().post([lane] { lane->close(); });
   }
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->join();
 }
@@ -474,8 +523,8 @@ EngineMetrics Engine::metrics() const {
   add(*state.group_metrics);
   {
     const Lock lock(state_->mutex);
-    for (const auto& [key, host] : state_->hosts) {
-      sum.in_flight_limit = std::max<uint64_t>(sum.in_flight_limit, host->admission.limit());
+    for (const auto& [key, known] : state_->hosts) {
+      sum.in_flight_limit = std::max<uint64_t>(sum.in_flight_limit, known.host->admission.limit());
     }
   }
   sum.memory = state.resources->pool->use();

@@ -299,6 +299,46 @@ TEST_F(EngineTest, StoresShareConnectionsUnlessTheirHostOptionsDiffer) {
   differs([](StoreOptions& options) { options.user_agent_suffix = "me"; });
 }
 
+TEST_F(EngineTest, OfTheHostsThatNobodyUsesTheLastAreKept) {
+  constexpr int kKept = 32, kMade = 40;
+  Engine engine({.io_threads = 1});
+  const auto open_as = [&](const std::string& name) {
+    StoreOptions options = options_for(server_);
+    options.user_agent_suffix = name;  // a host of its own
+    return engine.open(kUrl, options).value();
+  };
+  const auto connections_after_reading_by = [&](const std::shared_ptr<ObjectStore>& store) {
+    EXPECT_THAT(read(*store, listed(object_)), Gives(bytes_));
+    return engine.metrics().connections_opened_total;
+  };
+  const std::shared_ptr<ObjectStore> in_use = open_as("in-use");
+  EXPECT_EQ(connections_after_reading_by(in_use), 1u);
+  for (int i = 0; i < kMade; ++i) connections_after_reading_by(open_as(std::to_string(i)));
+  EXPECT_EQ(engine.metrics().connections_opened_total, 1u + kMade);
+  for (int i = kMade - kKept; i < kMade; ++i) open_as(std::to_string(i));
+  EXPECT_EQ(connections_after_reading_by(open_as(std::to_string(kMade - 1))), 1u + kMade);
+  EXPECT_EQ(connections_after_reading_by(open_as(std::to_string(kMade - kKept))), 1u + kMade);
+  EXPECT_EQ(connections_after_reading_by(in_use), 1u + kMade) << "somebody does";
+  EXPECT_EQ(connections_after_reading_by(open_as("0")), 2u + kMade) << "it was let go";
+}
+
+TEST_F(EngineTest, HostsAreLetGoWhileOthersAreReadFrom) {
+  Engine engine({.io_threads = 2});
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 4; ++reader) {
+    readers.emplace_back([&, reader] {
+      for (int i = 0; i < 60; ++i) {
+        StoreOptions options = options_for(server_);
+        options.user_agent_suffix = cat(reader, "-", i);
+        const auto store = engine.open(kUrl, options).value();
+        store->expect_reads(8);  // whose connections may be on their way when the store is gone
+        if (i % 2 == 0) EXPECT_THAT(read(*store, listed(object_)), Gives(bytes_));
+      }
+    });
+  }
+  for (std::thread& each : readers) each.join();
+}
+
 TEST_F(EngineTest, TextsWithControlCharactersAreRefused) {
   Engine engine({.io_threads = 1});
   const auto refused = [&](std::string StoreOptions::* text, std::string_view name) {

@@ -1,7 +1,6 @@
 // What one provider sends and receives.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,14 +9,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
 #include "headrace/format/checksum.h"
 #include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
-#include "headrace/format/multipart_xml.h"
 #include "headrace/format/object_info.h"
 #include "headrace/format/url.h"
 #include "headrace/http/message.h"
@@ -25,16 +22,23 @@
 #include "headrace/store/generation_text.h"
 #include "headrace/store/optional_headers.h"
 #include "headrace/store/options.h"
+#include "headrace/store/response.h"
 #include "headrace/store/root.h"
 #include "headrace/store/upload_sums.h"
 
 namespace headrace {
 
-// An accepted response that has come whole. Views, valid for the call.
-struct Response {
-  const ResponseHead& head;
-  std::string_view body;
-};
+// What a provider may be able to do besides, each in a file of its own.
+class Appends;
+class BatchGets;
+class Composing;
+class ConditionProof;
+class Copies;
+class Describing;
+class MultipartUploads;
+class Placement;
+class ResumableUploads;
+class UrlSigning;
 
 // What a response to a read says besides its bytes.
 struct ReadFacts {
@@ -47,277 +51,6 @@ struct ReadFacts {
   // Why this is no answer of the service's, whatever the status; a literal, and not looked at for
   // members of shards.
   std::string_view foreign = {};
-};
-
-// A response that says no.
-struct ErrorResponse {
-  const ResponseHead& head;
-  std::string_view body;  // its beginning
-  bool of_removal = false;
-  // Of a request that is to replace one known generation.
-  bool of_replacement = false;
-};
-
-// Where one request is sent instead. Credentials go there, too: the protocol answers for the place.
-struct Elsewhere {
-  Endpoint endpoint = {};   // without a base path
-  std::string target = {};  // path and query, sent as they are; "": the request's own path ...
-  std::string query = {};   // ... with this query instead of its own
-  bool operator==(const Elsewhere&) const = default;
-};
-
-// The hosts of a cluster at some moment, each with objects of its own. A protocol derives what it
-// needs from it.
-// Thread: any (immutable).
-struct HostMap {
-  HostMap() = default;
-  virtual ~HostMap() = default;
-  HostMap(const HostMap&) = delete;
-  HostMap& operator=(const HostMap&) = delete;
-
-  uint64_t version = 0;  // of the maps of one cluster, a newer one has a greater one
-  std::string cluster = {};
-  std::vector<Endpoint> hosts = {};
-  // For each of the hosts, where else it is sent to by the store's endpoint.
-  std::vector<std::vector<Endpoint>> other_endpoints = {};
-  // Of those of the hosts that have objects now.
-  std::vector<std::string> members = {};
-  // Where requests may begin that cannot reach the store's endpoint, preferred ones first. The
-  // endpoint itself may be among them.
-  std::vector<Endpoint> entrances = {};
-};
-
-// Sends requests about objects straight to the host of a cluster that has them.
-// Thread: any (immutable).
-class Placement {
- public:
-  virtual ~Placement() = default;
-  virtual void build_map(HttpRequest& request) const = 0;
-  virtual Result<std::shared_ptr<const HostMap>> parse_map(const Response& response) const = 0;
-  // Which host has the object of this name: an index into the map's hosts. None: no host has any.
-  virtual std::optional<size_t> owner(const HostMap& map, std::string_view name) const = 0;
-  // Which host of the map takes this request: an index into its hosts. None: the store's endpoint.
-  virtual std::optional<size_t> send_to(const HostMap& map, const HttpRequest& request) const = 0;
-};
-
-// What the provider means by it.
-struct Refusal {
-  Error error;  // without URL and attempts
-  // The credentials were refused, and others, or the same ones signed anew, may be accepted.
-  bool stale_credentials = false;
-  // What time it is there, if ours was refused.
-  std::optional<std::chrono::system_clock::time_point> server_time = {};
-  // Of the whole object, if a range was refused because it begins beyond its end.
-  std::optional<uint64_t> object_bytes = {};
-  // The protocol has learned where the bucket is: the same request is to be sent there.
-  bool moved = false;
-  // It may be about a header that the service does not know, and that the request would do without.
-  bool blames_headers = false;
-  // This request alone is to be sent there; what comes after it goes where it always went. A
-  // pointer, since refusals are part of the frames of reads, which are recycled up to 1 KiB.
-  std::shared_ptr<const Elsewhere> elsewhere = nullptr;
-};
-
-// What completes a multipart upload.
-struct MultipartCompletion {
-  std::string_view name;
-  std::string_view upload_id;
-  std::span<const SentPart> parts;  // in order
-  uint64_t size_bytes = 0;          // of the object
-  Checksum sum = {};                // of the object; of no kind: none is sent
-  Precondition precondition = {};   // only where completing takes conditions
-};
-
-// What describes an object besides its bytes, as headers that a new object is given.
-using ObjectMetadata = std::vector<std::pair<std::string, std::string>>;
-
-// An object that is copied.
-struct CopySource {
-  ObjectInfo info = {};
-  ObjectMetadata metadata = {};
-};
-
-// A part of a multipart upload that the server copies from another object.
-struct CopiedPart {
-  std::string_view source_name = {}, source_generation = {};
-  ByteRange range = {};
-  std::string_view name = {}, upload_id = {};
-  uint32_t part_number = 1;
-};
-
-struct CopyStep {
-  bool done = false;
-  std::string token;
-  std::optional<ObjectInfo> object;  // the copy, if the response describes it
-};
-
-// Joins objects on the server.
-// Thread: any (immutable).
-class Composing {
- public:
-  virtual ~Composing() = default;
-  virtual uint32_t max_sources() const = 0;
-  // `scratch` owns the request's body.
-  virtual void build_compose(HttpRequest& request, const ComposeRequest& compose,
-                             std::string& scratch) const = 0;
-  virtual Result<ObjectInfo> parse_composed(const Response& response) const = 0;
-};
-
-// One of the things that one request gets.
-struct BatchGetEntry {
-  std::string_view name = {};
-  std::string_view member = {};         // of the shard with this name; "": the object itself
-  std::optional<ByteRange> range = {};  // within its known size, and not empty
-};
-
-// Gets objects, ranges of them and members of shards by one request, which is answered with one tar
-// of them all, in the order of the request. Nothing in it tells a generation or a checksum.
-// Thread: any (immutable).
-class BatchGets {
- public:
-  virtual ~BatchGets() = default;
-  // Whether a request can name it.
-  virtual bool can_name(const BatchGetEntry& entry) const = 0;
-  virtual void build_get(HttpRequest& request, std::span<const BatchGetEntry> entries) const = 0;
-  // What the tar calls it: if it comes, and if it is missing.
-  virtual std::string member_name(const BatchGetEntry& entry) const = 0;
-  virtual std::string missing_name(const BatchGetEntry& entry) const = 0;
-  // Whether this refusal says that the service has no such request.
-  virtual bool is_absent(const Error& refusal) const = 0;
-};
-
-// Uploads that are started, get numbered parts in any order, and are completed. Their responses are
-// the XML that S3 introduced (format/multipart_xml) wherever there are such uploads.
-// Thread: any (immutable).
-class MultipartUploads {
- public:
-  virtual ~MultipartUploads() = default;
-  // Whether completing takes conditions. If not, an upload makes a temporary object, from which the
-  // object is then composed on its condition.
-  virtual bool is_conditional() const = 0;
-  // Whether parts have a least size, except for the last one.
-  virtual bool bounds_parts() const { return true; }
-  // Whether all parts but the last must have one size; none: the service may still say so.
-  virtual std::optional<bool> has_equal_parts() const { return std::nullopt; }
-  // Whether it says so by this refusal to complete an upload.
-  virtual bool wants_equal_parts(const Error& /*refusal*/) const { return false; }
-  virtual void build_start(HttpRequest& request, const WriteRequest& write,
-                           SumLevel level) const = 0;
-  // What the answer says of the sum on this level.
-  virtual AnnouncedSum announced_sum(const ResponseHead&, SumLevel) const {
-    return AnnouncedSum::kNone;
-  }
-  // The id of the upload.
-  virtual Result<std::string> parse_started(const Response& response) const {
-    return parse_upload_id(response.body);
-  }
-  virtual void build_part(HttpRequest& request, std::string_view name, std::string_view upload_id,
-                          uint32_t part_number, std::span<const std::span<const std::byte>> bytes,
-                          const SentSums& sums) const = 0;
-  // Whether the response to a part has a name for it, which completing the upload needs.
-  virtual bool names_parts() const { return true; }
-  // `whole` describes the object. `scratch` owns the request's body.
-  virtual void build_complete(HttpRequest& request, const MultipartCompletion& completion,
-                              std::string& scratch) const = 0;
-  virtual Result<CompletedUpload> parse_completed(const Response& response) const {
-    return completed_upload(response.body);
-  }
-  virtual void build_abort(HttpRequest& request, std::string_view name,
-                           std::string_view upload_id) const = 0;
-  virtual void build_list(HttpRequest& request, std::string_view prefix,
-                          std::string_view after_name, std::string_view after_upload_id) const = 0;
-};
-
-// Multipart uploads whose parts are ranges of another object, for objects that are too large to be
-// copied by one request. Such an upload is completed and aborted like any other.
-// Thread: any (immutable).
-class PartCopies {
- public:
-  virtual ~PartCopies() = default;
-  // Of the object that this response to a stat is about.
-  virtual ObjectMetadata metadata(const ResponseHead& head) const = 0;
-  virtual void build_start(HttpRequest& request, std::string_view name,
-                           const ObjectMetadata& metadata) const = 0;
-  virtual void build_part(HttpRequest& request, const CopiedPart& part) const = 0;
-  virtual Result<SentPart> parse_part(const Response& response, uint32_t part_number) const = 0;
-};
-
-// Some bytes of a resumable upload, or a question about it.
-struct ResumablePut {
-  std::string_view session = {};
-  std::optional<ByteRange> range = {};        // of the object; none: a question. May be empty
-  std::optional<uint64_t> object_bytes = {};  // once it is known; ends the upload
-  std::optional<Crc32c> crc32c = {};          // of the whole object, with its last bytes
-  std::span<const std::span<const std::byte>> bytes = {};
-};
-
-// Uploads of one stream through a session, which reports how much it has received (status 308).
-// Thread: any (immutable).
-class ResumableUploads {
- public:
-  virtual ~ResumableUploads() = default;
-  virtual void build_start(HttpRequest& request, const WriteRequest& write,
-                           std::string& scratch) const = 0;
-  // The session as a request target; "" if the response names none.
-  virtual std::string session(const ResponseHead& head) const = 0;
-  virtual void build_put(HttpRequest& request, const ResumablePut& put) const = 0;
-  virtual uint64_t received_bytes(const ResponseHead& head) const = 0;
-  virtual void build_cancel(HttpRequest& request, std::string_view session) const = 0;
-};
-
-// Objects that grow piece by piece, each sent with the handle that the answer to the one before
-// gave, and that appear when they are flushed. What is there already would be added to, so they
-// have a name of their own, and are renamed: the object at the new name is replaced. Thread: any
-// (immutable).
-class Appends {
- public:
-  virtual ~Appends() = default;
-  // Whether this is how a server refuses to start a multipart upload that has none.
-  virtual bool lacks_multipart(const Error& refusal) const = 0;
-  // Must not be sent twice. `handle` "": of the first piece.
-  virtual void build_append(HttpRequest& request, std::string_view name, std::string_view handle,
-                            std::span<const std::span<const std::byte>> bytes) const = 0;
-  virtual std::string handle(const ResponseHead& head) const = 0;
-  virtual void build_flush(HttpRequest& request, std::string_view name,
-                           std::string_view handle) const = 0;
-  virtual void build_rename(HttpRequest& request, std::string_view from,
-                            std::string_view to) const = 0;
-  // Whether an object that another host has can be renamed so.
-  virtual bool moves_to(std::string_view name) const = 0;
-};
-
-// Tells the type and the encoding of an object that is there, where uploads of many requests
-// cannot. Thread: any (immutable).
-class Describing {
- public:
-  virtual ~Describing() = default;
-  virtual void build_describe(HttpRequest& request, std::string_view name,
-                              const WriteRequest& like) const = 0;
-};
-
-// URLs with which whoever has them may send one request, without credentials.
-// Thread: any.
-class UrlSigning {
- public:
-  virtual ~UrlSigning() = default;
-  // Whether it is known where the bucket is, which is part of a signature. If not, the answer to
-  // any request tells.
-  virtual bool knows_place() const = 0;
-  // Errors: kInvalidArgument for what no URL can say.
-  virtual Result<std::string> signed_url(const UrlRequest& request, const Credential& credential,
-                                         std::chrono::system_clock::time_point now) const = 0;
-};
-
-// Requests that tell whether a service keeps to the conditions of writes; what they are about are
-// objects of our own, with full names. They have no bytes.
-// Thread: any (immutable).
-class ConditionProof {
- public:
-  virtual ~ConditionProof() = default;
-  // `with_sum`: with a sum of no bytes, which some buckets demand, and some services refuse.
-  virtual void build_write(HttpRequest& request, std::string_view full_name,
-                           const Precondition& precondition, bool with_sum) const = 0;
-  virtual void build_remove(HttpRequest& request, std::string_view full_name) const = 0;
 };
 
 // A page of a listing for which one request may not be enough. Of each request, the accepted answer
@@ -416,25 +149,17 @@ class Protocol {
   virtual bool tells_missing_on_removal() const { return true; }
   virtual void build_remove(HttpRequest& request, std::string_view name,
                             const Precondition& precondition) const = 0;
-  // Whether the service copies objects. If not, their bytes pass through here.
-  virtual bool copies() const { return true; }
-  // Whether every service that speaks this looks at the conditions of a copy. If not, the target is
-  // looked at first, which is less than a condition and more than nothing.
-  virtual bool copies_conditionally() const { return true; }
   // Null: every service that speaks this keeps to the conditions of writes, or writes have none.
   virtual const ConditionProof* condition_proof() const { return nullptr; }
   // Writes have none: the target is looked at first.
   virtual bool looks_before_writes() const { return false; }
-  virtual void build_copy(HttpRequest& request, const CopyRequest& copy,
-                          std::string_view token) const = 0;
-  virtual Result<CopyStep> parse_copy(const Response& response) const = 0;
 
   // What else the provider can do; null: it cannot.
   virtual const Composing* composing() const { return nullptr; }
+  // Null: what is copied passes through here.
+  virtual const Copies* copies() const { return nullptr; }
   virtual const BatchGets* batch_gets() const { return nullptr; }
   virtual const MultipartUploads* multipart() const { return nullptr; }
-  // Null: one request copies an object of any size.
-  virtual const PartCopies* part_copies() const { return nullptr; }
   virtual const ResumableUploads* resumable() const { return nullptr; }
   // For servers that turn out to have no multipart uploads.
   virtual const Appends* appends() const { return nullptr; }

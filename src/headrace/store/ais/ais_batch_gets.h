@@ -5,6 +5,7 @@
 #include <string>
 
 #include "headrace/store/ais/ais_paths.h"
+#include "headrace/store/batch_gets.h"
 #include "headrace/store/protocol.h"
 
 namespace headrace {

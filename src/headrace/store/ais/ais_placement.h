@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "headrace/store/ais/ais_paths.h"
+#include "headrace/store/placement.h"
 #include "headrace/store/protocol.h"
 
 namespace headrace {

@@ -346,14 +346,6 @@ void AisProtocol::build_remove(HttpRequest& request, std::string_view name,
   paths_.begin(request, "DELETE", name);
 }
 
-void AisProtocol::build_copy(HttpRequest& request, const CopyRequest&, std::string_view) const {
-  request.refused = Error(Code::kInternal, "AIStore copies nothing");  // copies()
-}
-
-Result<CopyStep> AisProtocol::parse_copy(const Response&) const {
-  return fail(Code::kInternal, "AIStore copies nothing");
-}
-
 std::unique_ptr<Signer> AisProtocol::make_signer() const {
   return std::make_unique<BearerSigner>();
 }

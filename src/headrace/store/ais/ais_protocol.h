@@ -9,6 +9,11 @@
 #include "headrace/store/ais/ais_paths.h"
 #include "headrace/store/ais/ais_placement.h"
 #include "headrace/store/ais/ais_uploads.h"
+#include "headrace/store/appends.h"
+#include "headrace/store/batch_gets.h"
+#include "headrace/store/copies.h"
+#include "headrace/store/multipart_uploads.h"
+#include "headrace/store/placement.h"
 #include "headrace/store/protocol.h"
 
 namespace headrace {
@@ -63,13 +68,10 @@ class AisProtocol final : public Protocol {
   Result<void> check_new_name(std::string_view name) const override;
   void build_remove(HttpRequest& request, std::string_view name,
                     const Precondition& precondition) const override;
-  // One object by its own dialect only from 5.0 on, and servers before would take such a request
-  // for a write of nothing.
-  bool copies() const override { return false; }
   bool looks_before_writes() const override { return true; }
-  void build_copy(HttpRequest& request, const CopyRequest& copy,
-                  std::string_view token) const override;
-  Result<CopyStep> parse_copy(const Response& response) const override;
+  // It copies one object by its own dialect only from 5.0 on, and servers before would take such a
+  // request for a write of nothing.
+  const Copies* copies() const override { return nullptr; }
   const MultipartUploads* multipart() const override { return &multipart_; }
   const Appends* appends() const override { return &appends_; }
   const Describing* describing() const override { return &describing_; }

@@ -8,6 +8,9 @@
 
 #include "headrace/format/ais_list.h"
 #include "headrace/store/ais/ais_list_page.h"
+#include "headrace/store/appends.h"
+#include "headrace/store/multipart_uploads.h"
+#include "headrace/store/placement.h"
 
 namespace headrace {
 namespace {

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "headrace/store/ais/ais_paths.h"
+#include "headrace/store/appends.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/protocol.h"
 
 namespace headrace {

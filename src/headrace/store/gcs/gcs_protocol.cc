@@ -45,6 +45,7 @@ GcsProtocol::GcsProtocol(std::string bucket, const std::string& user_project, Ro
     : Protocol(std::move(root)),
       paths_(std::move(bucket), user_project, this->root()),
       composing_(paths_),
+      copies_(paths_),
       multipart_(paths_),
       resumable_(paths_) {}
 
@@ -194,30 +195,6 @@ void GcsProtocol::build_remove(HttpRequest& request, std::string_view name,
   request.target.append("?alt=json");
   GcsPaths::append_precondition(request.target, precondition);
   request.target.append(paths_.user_project());
-}
-
-void GcsProtocol::build_copy(HttpRequest& request, const CopyRequest& copy,
-                             std::string_view token) const {
-  request.method = "POST";
-  paths_.append_object(request.target, copy.source_name);
-  request.target.append("/rewriteTo/b/");
-  percent_encode_to(request.target, paths_.bucket());
-  request.target.append("/o/");
-  paths_.append_path(request.target, copy.name);
-  request.target.append("?projection=noAcl");
-  GcsPaths::append_parameter(request.target, "ifSourceGenerationMatch", copy.source_generation);
-  GcsPaths::append_precondition(request.target, copy.precondition);
-  GcsPaths::append_parameter(request.target, "rewriteToken", token);
-  request.target.append(paths_.user_project());
-  request.has_body = true;
-}
-
-Result<CopyStep> GcsProtocol::parse_copy(const Response& response) const {
-  Result<GcsRewrite> rewrite = parse_gcs_rewrite(response.body);
-  if (!rewrite) return std::unexpected(std::move(rewrite.error()));
-  return CopyStep{.done = rewrite->done,
-                  .token = std::move(rewrite->token),
-                  .object = std::move(rewrite->object)};
 }
 
 std::unique_ptr<Signer> GcsProtocol::make_signer() const {

@@ -5,9 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "headrace/store/composing.h"
+#include "headrace/store/copies.h"
 #include "headrace/store/gcs/gcs_paths.h"
 #include "headrace/store/gcs/gcs_uploads.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/protocol.h"
+#include "headrace/store/resumable_uploads.h"
 
 namespace headrace {
 
@@ -40,10 +44,8 @@ class GcsProtocol final : public Protocol {
   Result<void> check_new_name(std::string_view name) const override;
   void build_remove(HttpRequest& request, std::string_view name,
                     const Precondition& precondition) const override;
-  void build_copy(HttpRequest& request, const CopyRequest& copy,
-                  std::string_view token) const override;
-  Result<CopyStep> parse_copy(const Response& response) const override;
   const Composing* composing() const override { return &composing_; }
+  const Copies* copies() const override { return &copies_; }
   const MultipartUploads* multipart() const override { return &multipart_; }
   const ResumableUploads* resumable() const override { return &resumable_; }
   UploadMethod default_upload_method() const override { return UploadMethod::kParts; }
@@ -54,6 +56,7 @@ class GcsProtocol final : public Protocol {
  private:
   const GcsPaths paths_;
   const GcsComposing composing_;
+  const GcsCopies copies_;
   const GcsMultipartUploads multipart_;
   const GcsResumableUploads resumable_;
 };

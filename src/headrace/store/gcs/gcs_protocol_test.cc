@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "headrace/format/gcs_json.h"
+#include "headrace/store/composing.h"
+#include "headrace/store/copies.h"
+#include "headrace/store/multipart_uploads.h"
+#include "headrace/store/resumable_uploads.h"
 
 namespace headrace {
 namespace {
@@ -85,9 +89,10 @@ TEST(GcsProtocol, WritesTheRootBeforeEveryName) {
             "/download" + object + "?alt=media");
   EXPECT_THAT(target([&] { protocol.build_stat(request, "n/m"); }), StartsWith(object + "?"));
   EXPECT_THAT(target([&] { protocol.build_remove(request, "n/m", {}); }), StartsWith(object + "?"));
-  EXPECT_THAT(
-      target([&] { protocol.build_copy(request, {.source_name = "n/m", .name = "c"}, ""); }),
-      StartsWith(object + "/rewriteTo/b/bucket/o/a%20b%2Frun%2Fc?"));
+  EXPECT_THAT(target([&] {
+                protocol.copies()->build_copy(request, {.source_name = "n/m", .name = "c"}, "");
+              }),
+              StartsWith(object + "/rewriteTo/b/bucket/o/a%20b%2Frun%2Fc?"));
   std::string scratch;
   EXPECT_THAT(target([&] {
                 protocol.composing()->build_compose(
@@ -176,12 +181,12 @@ TEST(GcsProtocol, WritesNameChecksumAndTypesInTheFirstPartAndTheBytesInTheSecond
 
 TEST(GcsProtocol, CopiesFromAGenerationAndGoesOnWithAToken) {
   HttpRequest request;
-  kBilled.build_copy(request,
-                     {.source_name = "a/b",
-                      .source_generation = "5",
-                      .name = "c d",
-                      .precondition = {.generation = "6"}},
-                     "tok/en");
+  kBilled.copies()->build_copy(request,
+                               {.source_name = "a/b",
+                                .source_generation = "5",
+                                .name = "c d",
+                                .precondition = {.generation = "6"}},
+                               "tok/en");
   EXPECT_EQ(request.method, "POST");
   EXPECT_EQ(request.target,
             "/storage/v1/b/bucket/o/a%2Fb/rewriteTo/b/bucket/o/c%20d?projection=noAcl"

@@ -4,8 +4,12 @@
 #include <optional>
 #include <string>
 
+#include "headrace/store/composing.h"
+#include "headrace/store/copies.h"
 #include "headrace/store/gcs/gcs_paths.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/protocol.h"
+#include "headrace/store/resumable_uploads.h"
 
 namespace headrace {
 
@@ -18,6 +22,21 @@ class GcsComposing final : public Composing {
   void build_compose(HttpRequest& request, const ComposeRequest& compose,
                      std::string& scratch) const override;
   Result<ObjectInfo> parse_composed(const Response& response) const override;
+
+ private:
+  const GcsPaths& paths_;
+};
+
+// https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite
+// Thread: any (immutable). Borrows the paths.
+class GcsCopies final : public Copies {
+ public:
+  explicit GcsCopies(const GcsPaths& paths) : paths_(paths) {}
+  bool is_conditional() const override { return true; }
+  void build_copy(HttpRequest& request, const CopyRequest& copy,
+                  std::string_view token) const override;
+  Result<CopyStep> parse_copy(const Response& response) const override;
+  const PartCopies* in_parts() const override { return nullptr; }
 
  private:
   const GcsPaths& paths_;

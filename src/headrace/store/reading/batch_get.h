@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "headrace/store/batch_gets.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/read_batch.h"

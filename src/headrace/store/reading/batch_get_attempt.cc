@@ -1,4 +1,5 @@
 #include "headrace/store/reading/batch_get_attempt.h"
+#include "headrace/store/batch_gets.h"
 
 #include <algorithm>
 #include <cstring>

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headrace/format/xxh64.h"
+#include "headrace/store/batch_gets.h"
 #include "headrace/store/reading/batch_get_test_support.h"
 
 namespace headrace {

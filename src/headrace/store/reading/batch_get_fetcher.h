@@ -11,6 +11,7 @@
 #include "headrace/base/metrics.h"
 #include "headrace/base/pending.h"
 #include "headrace/base/warnings.h"
+#include "headrace/store/batch_gets.h"
 #include "headrace/store/options.h"
 #include "headrace/store/reading/batch_get.h"
 #include "headrace/store/reading/grouped_reads.h"

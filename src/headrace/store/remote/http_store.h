@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "headrace/store/batch_gets.h"
+#include "headrace/store/composing.h"
 #include "headrace/store/join_ranges.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/reading/batch_get.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "headrace/store/transfer/stat_attempt.h"
+#include "headrace/store/url_signing.h"
 
 namespace headrace {
 namespace {

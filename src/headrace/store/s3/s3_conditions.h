@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "headrace/store/condition_proof.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/root.h"
 #include "headrace/store/s3/s3_paths.h"

@@ -136,7 +136,7 @@ S3Protocol::S3Protocol(std::string bucket, std::shared_ptr<S3Home> home, const S
       home_(std::move(home)),
       paths_(std::move(bucket), home_->in_path(), options, this->root()),
       multipart_(paths_, equal_parts_of(*home_, options)),
-      part_copies_(paths_),
+      copies_(paths_),
       urls_(home_, paths_, options),
       proof_(paths_.bucket(), home_->in_path(), options),
       looks_before_writes_(options.conditional_writes == ConditionalWrites::kLook),
@@ -278,26 +278,6 @@ void S3Protocol::build_remove(HttpRequest& request, std::string_view name,
                               const Precondition& precondition) const {
   paths_.begin(request, "DELETE", name);
   paths_.add_write_precondition(request, precondition);
-}
-
-void S3Protocol::build_copy(HttpRequest& request, const CopyRequest& copy, std::string_view) const {
-  paths_.begin(request, "PUT", copy.name);
-  request.add_header("x-amz-copy-source", paths_.source(copy.source_name));
-  if (!copy.source_generation.empty()) {
-    request.add_header("x-amz-copy-source-if-match", quoted_etag(copy.source_generation));
-  }
-  paths_.add_write_precondition(request, copy.precondition, S3Change::kCopy);
-  paths_.add_encryption(request);
-  paths_.add_copy_source_customer_key(request);
-  request.has_body = true;
-}
-
-// The answer has neither size nor name, so the copy is looked at.
-Result<CopyStep> S3Protocol::parse_copy(const Response& response) const {
-  if (const auto copied = parse_copied(response.body); !copied) {
-    return std::unexpected(copied.error());
-  }
-  return CopyStep{.done = true, .token = "", .object = std::nullopt};
 }
 
 // Services that speak S3 as it was, or leave out what they do not need, refuse these (501), or all

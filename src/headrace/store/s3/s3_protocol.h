@@ -5,12 +5,16 @@
 #include <memory>
 #include <string>
 
+#include "headrace/store/condition_proof.h"
+#include "headrace/store/copies.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/s3/s3_conditions.h"
 #include "headrace/store/s3/s3_home.h"
 #include "headrace/store/s3/s3_paths.h"
 #include "headrace/store/s3/s3_uploads.h"
 #include "headrace/store/s3/s3_urls.h"
+#include "headrace/store/url_signing.h"
 
 namespace headrace {
 
@@ -50,12 +54,8 @@ class S3Protocol final : public Protocol {
     return keeps_conditions_ ? nullptr : &proof_;
   }
   bool looks_before_writes() const override { return looks_before_writes_; }
-  bool copies_conditionally() const override { return false; }
-  void build_copy(HttpRequest& request, const CopyRequest& copy,
-                  std::string_view token) const override;
-  Result<CopyStep> parse_copy(const Response& response) const override;
   const MultipartUploads* multipart() const override { return &multipart_; }
-  const PartCopies* part_copies() const override { return &part_copies_; }
+  const Copies* copies() const override { return &copies_; }
   UploadMethod default_upload_method() const override { return UploadMethod::kMultipart; }
   std::span<const OptionalHeaders> optional_headers() const override;
   const UrlSigning* url_signing() const override { return &urls_; }
@@ -75,7 +75,7 @@ class S3Protocol final : public Protocol {
   const std::shared_ptr<S3Home> home_;
   const S3Paths paths_;
   const S3MultipartUploads multipart_;
-  const S3PartCopies part_copies_;
+  const S3Copies copies_;
   const S3Urls urls_;
   const S3ConditionProof proof_;
   const bool looks_before_writes_, keeps_conditions_;

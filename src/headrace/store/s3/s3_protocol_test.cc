@@ -10,6 +10,9 @@
 #include <string>
 
 #include "headrace/format/percent.h"
+#include "headrace/store/condition_proof.h"
+#include "headrace/store/copies.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/name_before.h"
 #include "headrace/store/s3/s3_errors.h"
 
@@ -97,7 +100,7 @@ TEST(S3Protocol, ACallersKeyGoesWithReadsPartsAndCopies) {
   protocol.multipart()->build_part(request, "n", "id", 1, {}, Crc32c());
   EXPECT_THAT(request.header_lines, HasSubstr(algorithm));
   request.clear();
-  protocol.build_copy(request, {.source_name = "a b", .name = "c"}, "");
+  protocol.copies()->build_copy(request, {.source_name = "a b", .name = "c"}, "");
   EXPECT_THAT(request.header_lines,
               AllOf(HasSubstr(algorithm), HasSubstr("x-amz-copy-source: /bucket/a%20b\r\n"),
                     HasSubstr("x-amz-copy-source-server-side-encryption-customer-algorithm")));
@@ -122,7 +125,8 @@ TEST(S3Protocol, WhereTargetsAreLookedAtFirstNoChangeCarriesACondition) {
   HttpRequest request;
   std::string scratch;
   protocol.build_write(request, {.name = "n", .precondition = {.generation = ""}}, {}, {}, scratch);
-  protocol.build_copy(request, {.source_name = "m", .name = "n", .precondition = {"e"}}, "");
+  protocol.copies()->build_copy(request, {.source_name = "m", .name = "n", .precondition = {"e"}},
+                                "");
   protocol.build_remove(request, "n", {.generation = "e"});
   protocol.multipart()->build_complete(
       request, {.name = "n", .upload_id = "u", .parts = {}, .precondition = {"e"}}, scratch);

@@ -144,4 +144,24 @@ Result<SentPart> S3PartCopies::parse_part(const Response& response, uint32_t par
   return SentPart{.part_number = part_number, .etag = quoted_etag(copied->generation)};
 }
 
+void S3Copies::build_copy(HttpRequest& request, const CopyRequest& copy, std::string_view) const {
+  paths_.begin(request, "PUT", copy.name);
+  request.add_header("x-amz-copy-source", paths_.source(copy.source_name));
+  if (!copy.source_generation.empty()) {
+    request.add_header("x-amz-copy-source-if-match", quoted_etag(copy.source_generation));
+  }
+  paths_.add_write_precondition(request, copy.precondition, S3Change::kCopy);
+  paths_.add_encryption(request);
+  paths_.add_copy_source_customer_key(request);
+  request.has_body = true;
+}
+
+// The answer has neither size nor name, so the copy is looked at.
+Result<CopyStep> S3Copies::parse_copy(const Response& response) const {
+  if (const auto copied = parse_copied(response.body); !copied) {
+    return std::unexpected(copied.error());
+  }
+  return CopyStep{.done = true, .token = "", .object = std::nullopt};
+}
+
 }  // namespace headrace

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "headrace/store/copies.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/s3/s3_paths.h"
 
@@ -55,6 +57,21 @@ class S3PartCopies final : public PartCopies {
 
  private:
   const S3Paths& paths_;
+};
+
+// Thread: any (immutable). Borrows the paths.
+class S3Copies final : public Copies {
+ public:
+  explicit S3Copies(const S3Paths& paths) : paths_(paths), in_parts_(paths) {}
+  bool is_conditional() const override { return false; }
+  void build_copy(HttpRequest& request, const CopyRequest& copy,
+                  std::string_view token) const override;
+  Result<CopyStep> parse_copy(const Response& response) const override;
+  const PartCopies* in_parts() const override { return &in_parts_; }
+
+ private:
+  const S3Paths& paths_;
+  const S3PartCopies in_parts_;
 };
 
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include "headrace/store/protocol.h"
 #include "headrace/store/s3/s3_home.h"
 #include "headrace/store/s3/s3_paths.h"
+#include "headrace/store/url_signing.h"
 
 namespace headrace {
 

@@ -14,11 +14,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Google closes idle connections after some minutes, load balancers after 60 s, AIStore after 30 s.
-constexpr std::chrono::seconds kIdleLife{20};
 constexpr uint32_t kReportEvery = 16;
 constexpr std::chrono::milliseconds kReportInterval{20};
-constexpr size_t kLookedAtBeside = 8;  // idle connections
 constexpr std::chrono::seconds kHedgesHeld{30};
 
 std::unique_ptr<Transport> open_sockets(IoThread& thread,
@@ -53,7 +50,7 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       pool_(pool),
       rng_(random_number()),
       queue_(host.reads, pool, thread.metrics(), thread.index()),
-      idle_timer_(std::make_shared<Timer>(thread.context())),
+      connections_(host, thread, resolver),
       turn_timer_(std::make_shared<Timer>(thread.context())) {}
 
 HostLane::~HostLane() = default;
@@ -428,131 +425,10 @@ void HostLane::arm_turn_timer(steady_clock::time_point at) {
       });
 }
 
-// ── Connections ──────────────────────────────────────────────────────────────────────────────
+// ── The end of it, and its reports ───────────────────────────────────────────────────────────
 
-std::unique_ptr<Transport> HostLane::take_connection(bool must_look) {
-  while (!idle_.empty()) {
-    std::unique_ptr<Transport> connection = std::move(idle_.back());
-    idle_.pop_back();
-    if (connection->still_silent(must_look)) return connection;
-  }
-  return new_connection();
-}
-
-std::unique_ptr<Transport> HostLane::new_connection() {
-  return host_.connect(thread_, host_.route);
-}
-
-// A connection on its way to the idle ones.
-class HostLane::Opening final : public Activity {
- public:
-  explicit Opening(HostLane& lane)
-      : Activity(lane.thread(), nullptr, lane.thread().now() + std::chrono::years(1)),
-        lane_(lane),
-        connection_(lane.new_connection()) {}
-
-  // True if it got there.
-  awaitable<bool> run() {
-    if (stopped()) co_return false;
-    const Result<void> opened = co_await connection_->open(*this, lane_.resolver());
-    if (!opened || stopped()) co_return false;
-    connection_->rest(thread().now());
-    lane_.give_back(std::move(connection_));
-    co_return true;
-  }
-
- private:
-  void interrupt(const Error& why) override {
-    if (connection_) connection_->abort(why);
-  }
-  void sweep(steady_clock::time_point now) override {
-    if (connection_) connection_->check_stall(now);
-  }
-
-  HostLane& lane_;
-  std::unique_ptr<Transport> connection_;
-};
-
-void HostLane::open_ahead(uint32_t request_count) {
-  if (thread_.stopping()) return;
-  const size_t wanted = std::min(request_count, slot_limit());
-  while (idle_.size() + slots_taken() + opening_count_ < wanted) {
-    ++opening_count_;
-    try {
-      asio::co_spawn(thread_.context(), open_one_ahead(), asio::detached);
-    } catch (const std::bad_alloc&) {
-      --opening_count_;  // the request that finds no connection will say so
-      return;
-    }
-  }
-}
-
-awaitable<void> HostLane::open_one_ahead() {
-  bool opened = false;
-  try {
-    Opening opening(*this);
-    opened = co_await opening.run();
-  } catch (const std::exception&) {
-    opened = false;  // out of memory: the request that finds no connection will say so
-  }
-  --opening_count_;
-  if (!opened) ++failed_openings_;
-  if (wait_for_opened_.empty()) co_return;
-  Activity* const next = wait_for_opened_.front();
-  wait_for_opened_.pop_front();
-  next->wake();
-}
-
-awaitable<void> HostLane::wait_for_opening(Activity& waiting) {
-  // What this one waited for may have gone to another request; after a failure it is its own turn.
-  const uint64_t failed = failed_openings_;
-  while (idle_.empty() && opening_count_ > wait_for_opened_.size() && failed == failed_openings_ &&
-         !waiting.stopped()) {
-    wait_for_opened_.push_back(&waiting);
-    co_await waiting.park(waiting.deadline());
-    std::erase(wait_for_opened_, &waiting);
-  }
-}
-
-std::unique_ptr<Transport> HostLane::take_connection_beside(const Transport& other) {
-  const size_t looked_at = std::min(idle_.size(), kLookedAtBeside);
-  for (size_t i = idle_.size(); i > idle_.size() - looked_at; --i) {
-    if (idle_[i - 1]->shares_address(other)) continue;
-    std::rotate(idle_.begin() + static_cast<std::ptrdiff_t>(i) - 1,
-                idle_.begin() + static_cast<std::ptrdiff_t>(i), idle_.end());
-    break;
-  }
-  std::unique_ptr<Transport> connection = take_connection();
-  if (!connection->reusable()) connection->avoid(other);
-  return connection;
-}
-
-void HostLane::give_back(std::unique_ptr<Transport> connection) {
-  if (!connection->reusable() || thread_.stopping()) return;
-  idle_.push_back(std::move(connection));
-  if (!idle_timer_armed_) arm_idle_timer(thread_.now() + kIdleLife);
-}
-
-void HostLane::arm_idle_timer(steady_clock::time_point at) {
-  idle_timer_armed_ = true;
-  thread_.clock().set(idle_timer_, at);
-  idle_timer_->async_wait([this, alive = std::weak_ptr(idle_timer_)](boost::system::error_code) {
-    if (alive.expired()) return;
-    idle_timer_armed_ = false;
-    expire_idle();
-  });
-}
-
-void HostLane::expire_idle() {
-  const auto oldest = thread_.now() - kIdleLife;
-  std::erase_if(idle_, [&](const auto& connection) { return connection->last_used() <= oldest; });
-  // Those at the front have been idle longest.
-  if (!idle_.empty()) arm_idle_timer(idle_.front()->last_used() + kIdleLife);
-}
-
-void HostLane::close_idle() {
-  idle_.clear();
-  idle_timer_->cancel();
+void HostLane::close() {
+  connections_.close();
   turn_timer_->cancel();
 }
 

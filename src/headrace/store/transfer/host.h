@@ -1,6 +1,7 @@
 // One host as this process sees it: its limit, its connections, and the requests waiting for it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "headrace/store/transfer/admission.h"
 #include "headrace/store/transfer/batch_get_record.h"
 #include "headrace/store/transfer/body_rates.h"
+#include "headrace/store/transfer/connection_pool.h"
 #include "headrace/store/transfer/hedge_rules.h"
 #include "headrace/store/transfer/host_log.h"
 #include "headrace/store/transfer/learned_of_bucket.h"
@@ -49,9 +51,10 @@ class PieceReader {
   ~PieceReader() = default;
 };
 
-// Shared by all stores with the same route. Lives as long as the engine.
+// Shared by all stores with the same route. Whoever sends requests to it holds it, and the engine
+// holds some that nobody does, because their connections and limits are worth keeping.
 // Thread: any (its members synchronise themselves; lanes belong to their I/O threads).
-struct Host {
+struct Host : std::enable_shared_from_this<Host> {
   // Makes the transport that carries requests: a Connection, except in tests.
   using Connect =
       std::function<std::unique_ptr<Transport>(IoThread&, const std::shared_ptr<const Route>&)>;
@@ -168,8 +171,8 @@ struct PacedLine {
   std::chrono::steady_clock::time_point ask_again{};
 };
 
-// A host's share of one I/O thread: idle connections, the queue of pieces, and this thread's part
-// of the host's in-flight limit, given out in slots. A reader is a coroutine that holds a slot and
+// A host's share of one I/O thread: connections, the queue of pieces, and this thread's part of the
+// host's in-flight limit, given out in slots. A reader is a coroutine that holds a slot and
 // reads one piece after another; readers exist only while there is something to read. Other
 // requests take a slot each. If both kinds want more slots than there are, each gets at least half.
 // So do the roots that have been throttled, together, and all others. The former wait in lines of
@@ -198,22 +201,14 @@ class HostLane {
   // objects must not wait for reads that are stuck.
   void lift_limit();
 
-  // An idle connection that still seems open, or a new one that has yet to be opened.
-  // `must_look`: the request must not be sent twice, if that can be helped.
-  std::unique_ptr<Transport> take_connection(bool must_look = false);
-  std::unique_ptr<Transport> new_connection();
+  ConnectionPool& connections() { return connections_; }
   // So many requests are about to come: opens connections for them, as far as the limit allows as
-  // many requests and there are not as many connections already. A failure is told to nobody: the
-  // request that finds no connection opens one itself.
-  void open_ahead(uint32_t request_count);
-  bool opens_ahead() const { return opening_count_ > 0; }
-  // Before take_connection(): if a connection is being opened that no request waits for, waits for
-  // it, so that there are never more connections than requests may be in flight.
-  awaitable<void> wait_for_opening(Activity& waiting);
-  // For a request that is also on its way over `other`: one to another address, if there is one.
-  std::unique_ptr<Transport> take_connection_beside(const Transport& other);
-  void give_back(std::unique_ptr<Transport> connection);
-  void close_idle();  // for good: the engine stops
+  // many requests and there are not as many connections already.
+  void open_ahead(uint32_t request_count) {
+    connections_.open_ahead(std::min(request_count, slot_limit()), slots_taken());
+  }
+  // For good: nothing is sent to this host any more.
+  void close();
 
   // Counts towards the next report to the host's admission.
   void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
@@ -247,7 +242,6 @@ class HostLane {
 
  private:
   friend class Slot;
-  class Opening;
 
   uint32_t slots_taken() const {
     const uint32_t hedges = hedges_.running() > 0 ? hedges_.places_taken(slot_limit()) : 0;
@@ -270,9 +264,6 @@ class HostLane {
   void call_everywhere();
   void call_two();
   void arm_turn_timer(std::chrono::steady_clock::time_point at);
-  awaitable<void> open_one_ahead();
-  void arm_idle_timer(std::chrono::steady_clock::time_point at);
-  void expire_idle();
 
   Host& host_;
   IoThread& thread_;
@@ -294,12 +285,7 @@ class HostLane {
   bool last_was_line_ = false;    // whether a line got it
   bool limit_lifted_ = false;
   bool pumping_ = false;
-  std::vector<std::unique_ptr<Transport>> idle_;  // last used last
-  uint32_t opening_count_ = 0;                    // connections being opened ahead, ...
-  std::deque<Activity*> wait_for_opened_;         // ... the requests that wait for one, ...
-  uint64_t failed_openings_ = 0;                  // ... and how many could not be opened
-  const std::shared_ptr<Timer> idle_timer_;
-  bool idle_timer_armed_ = false;
+  ConnectionPool connections_;
   const std::shared_ptr<Timer> turn_timer_;
   std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed
   HedgeRules hedges_;

@@ -85,7 +85,7 @@ class IdleConnectionsTest : public ::testing::Test {
 };
 
 TEST_F(IdleConnectionsTest, AConnectionKnowsWhenItWasUsedLast) {
-  const std::unique_ptr<Transport> connection = lane_.new_connection();
+  const std::unique_ptr<Transport> connection = lane_.connections().make();
   use(*connection);
   const auto first = clock_.now();
   EXPECT_EQ(connection->last_used(), first);
@@ -97,13 +97,13 @@ TEST_F(IdleConnectionsTest, AConnectionKnowsWhenItWasUsedLast) {
 }
 
 TEST_F(IdleConnectionsTest, TheOneUsedLastIsTakenFirst) {
-  std::unique_ptr<Transport> a = lane_.new_connection(), b = lane_.new_connection();
+  std::unique_ptr<Transport> a = lane_.connections().make(), b = lane_.connections().make();
   use(*a);
   use(*b);
   const Transport* const last = a.get();
-  lane_.give_back(std::move(b));
-  lane_.give_back(std::move(a));
-  EXPECT_EQ(lane_.take_connection().get(), last);
+  lane_.connections().give_back(std::move(b));
+  lane_.connections().give_back(std::move(a));
+  EXPECT_EQ(lane_.connections().take().get(), last);
 }
 
 TEST_F(IdleConnectionsTest, ThoseThatTheServerHasClosedCostANewOneAndNothingElse) {
@@ -111,11 +111,12 @@ TEST_F(IdleConnectionsTest, ThoseThatTheServerHasClosedCostANewOneAndNothingElse
     std::array<std::unique_ptr<Transport>, 3> connections;
     std::array<Transport*, 3> idle{};
     for (size_t i = 0; i < connections.size(); ++i) {
-      connections[i] = lane_.new_connection();
+      connections[i] = lane_.connections().make();
       idle[i] = connections[i].get();
       use(*connections[i]);
     }
-    for (std::unique_ptr<Transport>& each : connections) lane_.give_back(std::move(each));
+    for (std::unique_ptr<Transport>& each : connections)
+      lane_.connections().give_back(std::move(each));
     const uint64_t opened_before = opened(), requests_before = requests();
     server_.post("close_connections", cat(R"({"mode":")", mode, "\"}"));
     clock_.advance(
@@ -124,7 +125,7 @@ TEST_F(IdleConnectionsTest, ThoseThatTheServerHasClosedCostANewOneAndNothingElse
     while (std::ranges::any_of(idle, [](Transport* each) { return each->still_silent(false); })) {
       std::this_thread::yield();
     }
-    const std::unique_ptr<Transport> taken = lane_.take_connection();
+    const std::unique_ptr<Transport> taken = lane_.connections().take();
     EXPECT_FALSE(taken->reusable()) << "it has yet to be opened";
     use(*taken);
     EXPECT_FALSE(taken->went_stale());

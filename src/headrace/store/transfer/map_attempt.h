@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "headrace/store/placement.h"
 #include "headrace/store/transfer/attempt.h"
 
 namespace headrace {

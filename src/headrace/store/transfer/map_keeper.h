@@ -13,6 +13,7 @@
 
 #include "headrace/base/mutex.h"
 #include "headrace/base/result.h"
+#include "headrace/store/placement.h"
 #include "headrace/store/protocol.h"
 
 namespace headrace {

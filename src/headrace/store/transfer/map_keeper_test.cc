@@ -1,4 +1,5 @@
 #include "headrace/store/transfer/map_keeper.h"
+#include "headrace/store/placement.h"
 
 #include <gtest/gtest.h>
 

@@ -52,10 +52,10 @@ void Operation::interrupt(const Error& why) {
 }
 
 void Operation::sweep(steady_clock::time_point now) {
-  HostLog& log = via_->host().log;
-  if (opening_since_ && now - *opening_since_ >= HostLog::kConnectingAfter) {
-    log.failed(Error(Code::kTimedOut, "no connection yet"), *opening_since_);
-    opening_since_.reset();
+  HostLog& log = via().host().log;
+  if (rare_ && rare_->opening_since && now - *rare_->opening_since >= HostLog::kConnectingAfter) {
+    log.failed(Error(Code::kTimedOut, "no connection yet"), *rare_->opening_since);
+    rare_->opening_since.reset();
   }
   if (log.failing()) log.tell_failing(deadline(), now);
   const auto age = now - (deadline() - store_.timeout.total);
@@ -88,7 +88,7 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   const std::optional<ExpectedAnswer> expected = attempt_->hedgeable();
   const HttpRequest* const request = connection_->request();
   if (!expected || !request->body.empty()) return;
-  HedgeRules& rules = via_->hedges();
+  HedgeRules& rules = via().hedges();
   const std::optional<std::chrono::nanoseconds> late_after = rules.late_after(expected->kind);
   if (!late_after) return;
   const auto late_at =
@@ -100,7 +100,7 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   // Of queues it is known what the last answers told, which may be long ago.
   const bool is_very_late = now - late_at >= std::max(kLateWhileQueueing, *late_after);
   if (own.admission.queueing() && !is_very_late) return;
-  if (own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
+  if (own.holds_hedges(now) || via().host().holds_hedges(now)) return;
   std::shared_ptr<Gate::Pass> pass;
   if (store_.gate && running == nullptr) {
     pass = store_.gate->enter();
@@ -110,7 +110,7 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   if (!rules.begin(*expected, lane.slot_limit(), lane.has_free_place())) return;
   try {
     if (running == nullptr) {
-      rare().race = std::make_shared<Race>(*via_, *attempt_, *connection_, *expected,
+      rare().race = std::make_shared<Race>(via(), *attempt_, *connection_, *expected,
                                            std::move(pass), deadline());
       race()->set_number(number());
     }
@@ -128,10 +128,10 @@ void Operation::replace_if_slow(steady_clock::time_point now) {
   const uint64_t received = attempt_->body_bytes();
   if (!expected || expected->bytes < BodyRates::kLeastBytes || received >= expected->bytes) return;
   const auto began = connection_->sent_at() + connection_->first_byte_latency();
-  if (!via_->body_rates().is_slow(received, expected->bytes - received, began, now)) return;
+  if (!via().body_rates().is_slow(received, expected->bytes - received, began, now)) return;
   Host& own = slot_.lane().host();
-  if (own.admission.queueing() || own.holds_hedges(now) || via_->host().holds_hedges(now)) return;
-  if (rare().replaced_bodies == HedgeRules::kMostHedges || !via_->hedges().pay_for_rest()) return;
+  if (own.admission.queueing() || own.holds_hedges(now) || via().host().holds_hedges(now)) return;
+  if (rare().replaced_bodies == HedgeRules::kMostHedges || !via().hedges().pay_for_rest()) return;
   ++rare().replaced_bodies;
   rare().is_replaced = true;
   tally(thread().metrics().bodies_replaced_total);
@@ -143,16 +143,16 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
     // A message that says more than the bare reason, such as what it was waiting for, is kept.
     const bool says_more = error.message().starts_with(stopped()->message());
     std::string message = says_more ? error.message() : stopped()->message();
-    if (last_) message += cat("; the last attempt failed with: ", last_->message());
+    if (last() != nullptr) message += cat("; the last attempt failed with: ", last()->message());
     // If it was throttled to the end, the caller must know, wherever the deadline found us.
-    const bool throttled = last_ && last_->code() == Code::kThrottled;
+    const bool throttled = last() != nullptr && last()->code() == Code::kThrottled;
     const bool timed_out = stopped()->code() == Code::kTimedOut;
     error =
         Error(throttled && timed_out ? Code::kThrottled : stopped()->code(), std::move(message));
-    if (last_) {
+    if (last() != nullptr) {
       error = std::move(error)
-                  .with_http_status(last_->http_status())
-                  .with_request_id(last_->request_id());
+                  .with_http_status(last()->http_status())
+                  .with_request_id(last()->request_id());
     }
   }
   return std::move(error).with_url(attempt.url()).with_attempts(retries_.attempts());
@@ -174,157 +174,33 @@ awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store) {
   }
 }
 
-// Null: there is none.
-const HostMap* Operation::newest_map() {
-  const MapKeeper& keeper = slot_.lane().host().map;
-  if (const uint64_t version = keeper.version(); version != store_.map_version) {
-    store_.map = keeper.map();
-    store_.map_version = version;
-    store_.map_lanes.assign(store_.map->hosts.size(), nullptr);
-  }
-  return store_.map.get();
-}
-
-// The lane to the host of the cluster that has the object; null if that is not known.
-Result<HostLane*> Operation::direct_lane(const Placement& placement, HttpRequest& request) {
-  MapKeeper& keeper = slot_.lane().host().map;
-  const auto now = thread().now();
-  if (keeper.is_wanted(now) && keeper.begin_fetch()) store_.fetch_map();
-  // What is not sent at all says nothing about the hosts.
-  if (direct_failed_ || request.object.empty() || request.refused) return nullptr;
-  if (!keeper.takes_direct(now)) return nullptr;
-  const HostMap* const map = newest_map();
-  if (map == nullptr) return nullptr;
-  const std::optional<size_t> host = placement.send_to(*map, request);
-  if (!host) return nullptr;
-  HostLane*& lane = store_.map_lanes[*host];
-  if (lane == nullptr) {
-    Result<HostLane*> reached = store_.reach(map->hosts[*host]);
-    if (!reached) return reached;
-    lane = *reached;
-  }
-  return lane->host().reachability.is_tried(now) ? lane : nullptr;
-}
-
-Result<HostLane*> Operation::lane_elsewhere(const Endpoint& endpoint) {
-  HostLane*& lane = store_.lanes_elsewhere[endpoint];
-  if (lane == nullptr) {
-    Result<HostLane*> reached = store_.reach(endpoint);
-    if (!reached) return reached;
-    lane = *reached;
-  }
-  return lane;
-}
-
-// Another way into the cluster than those that were passed over; null: there is none. One that was
-// not reached lately is tried only if no other one was.
-HostLane* Operation::next_entrance() {
-  const HostMap* const map = newest_map();
-  while (map != nullptr && passed_over_ < map->entrances.size()) {
-    const Result<HostLane*> lane = lane_elsewhere(map->entrances[passed_over_++]);
-    if (!lane || *lane == &slot_.lane()) continue;
-    if (none_reached_ || (*lane)->host().reachability.is_tried(thread().now())) return *lane;
-  }
-  return nullptr;
-}
-
-// A request that could not be sent goes by one entrance after the other, the store's endpoint among
-// them: nobody has got it, so nothing is done twice. If none can be reached, the error is that of
-// the endpoint. One that may have been sent is repeated as ever; if no answer came in time, by
-// another entrance.
-void Operation::judge_entrance(bool exchanged, RetryState::Outcome& outcome) {
-  if (outcome.stale || outcome.replaced) return;  // it is asked again
-  HostLane& own = slot_.lane();
-  const bool is_own = via_ == &own;
-  Reachability& reachability = via_->host().reachability;
-  if (exchanged) reachability.reached();
-  bool failed = !exchanged && outcome.error && !stopped();
-  if (failed && reached_server_) failed = outcome.error->code() == Code::kTimedOut;
-  // A certificate that is not accepted, say, is not to be got round.
-  if (failed && is_own) failed = is_retryable(*outcome.error);
-  if (failed) {
-    reachability.failed(thread().now());
-    endpoint_failed_ = endpoint_failed_ || is_own;
-    entrance_ = next_entrance();
-    if (entrance_ == nullptr && !endpoint_failed_) entrance_ = &own;
-    if (entrance_ != nullptr) {
-      outcome.has_detour = !reached_server_;
-      return;
-    }
-    if (!is_own && !reached_server_) outcome.error = *last_;
-  }
-  none_reached_ = failed;
-  entrance_ = nullptr;
-  endpoint_failed_ = false;
-  passed_over_ = 0;
-}
-
-// The endpoint has just said which host has the object. If the map says another one, it is old:
-// what this request changes would not be seen by a read that goes by it.
-void Operation::compare_with_map(const Placement& placement, const HttpRequest& request) {
-  const HostMap* const map = newest_map();
-  if (map == nullptr || request.object.empty()) return;
-  const Endpoint& told = elsewhere_->endpoint;
-  const std::optional<size_t> owner = placement.owner(*map, request.object);
-  if (owner) {
-    const std::vector<Endpoint>& others = map->other_endpoints[*owner];
-    if (told == map->hosts[*owner] || std::ranges::find(others, told) != others.end()) return;
-  }
-  MapKeeper& keeper = slot_.lane().host().map;
-  const auto now = thread().now();
-  if (keeper.contradicted(now)) {
-    slot_.lane().host().log.contradicted(
-        [&] { return told.authority(); },
-        [&] { return owner ? map->hosts[*owner].authority() : std::string("no target"); });
-  }
-  if (keeper.is_wanted(now) && keeper.begin_fetch()) store_.fetch_map();
-}
-
-// Where the next attempt goes: what this request was told, who has the object, or where the bucket
-// is now.
+// Where the next attempt goes: what this request was told, into the cluster, or where the bucket is
+// now.
 Result<void> Operation::choose_lane(const Protocol& protocol, HttpRequest& request) {
-  direct_ = entering_ = false;
-  if (elsewhere_ != nullptr) {
-    if (!elsewhere_->target.empty()) {
-      request.target = elsewhere_->target;
+  if (cluster_) cluster_->begin_attempt();
+  Result<std::shared_ptr<HostLane>> lane = nullptr;
+  if (const Elsewhere* const there = elsewhere()) {
+    if (!there->target.empty()) {
+      request.target = there->target;
     } else {
       request.target.resize(std::min(request.target.find('?'), request.target.size()));
-      request.target.append("?").append(elsewhere_->query);
+      request.target.append("?").append(there->query);
     }
     request.waits_for_continue = false;
-    const Result<HostLane*> lane = lane_elsewhere(elsewhere_->endpoint);
-    if (!lane) return std::unexpected(lane.error());
-    via_ = *lane;
-    return {};
-  }
-  if (const Placement* placement = protocol.placement()) {
-    const Result<HostLane*> lane = direct_lane(*placement, request);
-    if (!lane) return std::unexpected(lane.error());
-    if (*lane != nullptr) {
-      via_ = *lane;
-      direct_ = true;
-      request.waits_for_continue = false;
-      return {};
+    lane = store_.elsewhere.to(there->endpoint);
+  } else if (cluster_) {
+    lane = cluster_->choose(request);
+  } else if (const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to()) {
+    if (moved_to != store_.moved_to) {
+      lane = store_.elsewhere.to(*moved_to);
+      if (!lane) return std::unexpected(std::move(lane.error()));
+      store_.moved_to = moved_to;
+      store_.moved_lane = std::move(*lane);
     }
-    entering_ = true;
-    if (entrance_ == nullptr && !slot_.lane().host().reachability.is_tried(thread().now())) {
-      entrance_ = next_entrance();
-    }
-    if (entrance_ != nullptr) {
-      via_ = entrance_;
-      return {};
-    }
+    lane = store_.moved_lane;
   }
-  via_ = &slot_.lane();
-  const std::shared_ptr<const Endpoint> moved_to = protocol.moved_to();
-  if (moved_to == nullptr) return {};
-  if (moved_to != store_.moved_to) {
-    Result<HostLane*> lane = store_.reach(*moved_to);
-    if (!lane) return std::unexpected(std::move(lane.error()));
-    store_.moved_to = moved_to;
-    store_.moved_lane = *lane;
-  }
-  via_ = store_.moved_lane;
+  if (!lane) return std::unexpected(std::move(lane.error()));
+  other_lane_ = std::move(*lane);
   return {};
 }
 
@@ -366,19 +242,27 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   outcome.spoilt = outcome.error && outcome.error->code() == Code::kCorrupt && exchanged &&
                    attempt.arrived_spoilt();
   if (exchanged && request.waits_for_continue) judge_wait(attempt, outcome);
-  if (entering_) judge_entrance(exchanged.has_value(), outcome);
-  if (exchanged || direct_) judge_direct(attempt, exchanged.has_value(), outcome);
+  if (cluster_) {
+    cluster_->judge({.attempt = attempt,
+                     .via = via(),
+                     .exchanged = exchanged.has_value(),
+                     .reached_server = reached_server_,
+                     .stopped = stopped().has_value(),
+                     .credential_version = credential_version_,
+                     .error_before = last()},
+                    outcome);
+  }
   if (exchanged) {
     record_answer(outcome, attempt.body_bytes() + request.body_bytes());
     const bool failed = outcome.error && is_retryable(*outcome.error);
     const auto expected =
         store_.hedge && !failed ? attempt.hedgeable() : std::optional<ExpectedAnswer>();
     if (expected) {
-      HedgeRules& rules = via_->hedges();
+      HedgeRules& rules = via().hedges();
       rules.earn(attempt.body_bytes());
       if (attempt.body_bytes() >= BodyRates::kLeastBytes && !race()) {
         const auto head_at = connection_->sent_at() + connection_->first_byte_latency();
-        via_->body_rates().took(attempt.body_bytes(), thread().now() - head_at, thread().now());
+        via().body_rates().took(attempt.body_bytes(), thread().now() - head_at, thread().now());
       }
       if (!race() || !race()->hedge_has_won()) {
         rules.took(expected->kind, connection_->first_byte_latency(), thread().now());
@@ -387,7 +271,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   }
   if (is_noted) note(request, outcome.error, last_byte);
   if (rare_) rare_->race.reset();
-  via_->give_back(std::move(connection_));
+  via().connections().give_back(std::move(connection_));
   return outcome;
 }
 
@@ -428,7 +312,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   if (refusal == nullptr || code == Code::kNotFound || code == Code::kPreconditionFailed) {
     if (is_trial) {
       const HeaderGroups news = learned.note(rare_->without, Treatment::kRefused, now);
-      via_->host().log.headers_left_out(optional, news, *rare_->with_headers);
+      via().host().log.headers_left_out(optional, news, *rare_->with_headers);
       end_header_trial();
     }
     if (refusal == nullptr) static_cast<void>(learned.note(sent, Treatment::kTaken, now));
@@ -490,7 +374,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
 void Operation::judge_wait(const Attempt& attempt, RetryState::Outcome& outcome) {
   const bool is_refused = attempt.status() == 417;  // "Expectation Failed"
   if (connection_->sent_unasked() || is_refused) {
-    via_->host().asks_for_bodies.note(Learned::Treatment::kRefused, thread().now());
+    via().host().asks_for_bodies.note(Learned::Treatment::kRefused, thread().now());
   }
   if (!is_refused) return;
   // The same again, without.
@@ -528,55 +412,21 @@ void Operation::note(const HttpRequest& request, const std::optional<Error>& err
   }
   record.was_hedged = running != nullptr;
   record.method.keep_front(request.method);
-  record.host.keep_front(via_->host().authority);
+  record.host.keep_front(via().host().authority);
   record.set_target(request.target);
   note_attempt(record);
 }
 
-// What becomes of a direct request that failed, and what is learned from it and from its success.
-void Operation::judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome) {
-  MapKeeper& keeper = slot_.lane().host().map;
-  const auto now = thread().now();
-  if (direct_ && reached_server_) via_->host().reachability.reached();
-  if (direct_ && outcome.error) {
-    if (outcome.stale || outcome.replaced) return;  // the host is asked again
-    direct_failed_ = true;
-    // An object that is not the one asked for may be what a host that is no longer its owner kept.
-    const bool is_another = outcome.error->code() == Code::kPreconditionFailed;
-    if (attempt.refused_as_direct() || is_another) {
-      rare().direct_refusal =
-          DirectRefusal{.status = is_another ? 404 : outcome.error->http_status(),
-                        .credential_version = credential_version_};
-      outcome.stale_credentials = false;
-      outcome.moved = true;
-    } else if (!exchanged && is_retryable(*outcome.error)) {
-      keeper.doubt();
-      if (!reached_server_) via_->host().reachability.failed(now);
-      // What was never sent can go the other way at once.
-      outcome.moved = !reached_server_;
-    }
-  } else if (direct_) {
-    keeper.direct_taken();
-  } else if (!outcome.error && rare_ && rare_->direct_refusal) {
-    const DirectRefusal refusal = *std::exchange(rare_->direct_refusal, std::nullopt);
-    // A credential that has expired says nothing about direct requests.
-    if (refusal.status == 401 && refusal.credential_version != credential_version_) return;
-    keeper.direct_refused(/*for_good=*/refusal.status == 401 || refusal.status == 403, now);
-  }
-}
-
-// Whether an object that was there before and is not found, or a host that cannot be reached, may
-// be found again: the cluster has changed lately.
-awaitable<bool> Operation::may_come_back() {
-  MapKeeper& keeper = slot_.lane().host().map;
-  if (keeper.is_unsettled(thread().now())) co_return true;
-  const uint64_t fetch = keeper.next_fetch();
-  while (!stopped()) {
-    if (keeper.is_over(fetch, waker())) co_return keeper.is_unsettled(thread().now());
-    if (keeper.begin_fetch(fetch)) store_.fetch_map();
-    co_await park(deadline());
-  }
-  co_return false;
+// Whether what the cluster has just refused, or could not be reached for, may be there in a while.
+awaitable<bool> Operation::may_come_back(const Attempt& attempt,
+                                         const RetryState::Outcome& outcome) {
+  if (!cluster_ || attempt.asks_for_map() || !outcome.error || outcome.moved) co_return false;
+  const bool is_lost = outcome.error->code() == Code::kNotFound && attempt.refusal() != nullptr &&
+                       attempt.is_known_to_exist();
+  // The endpoint sends requests to a host that has died until it has noticed.
+  const bool is_away = elsewhere() != nullptr && !reached_server_ && is_retryable(*outcome.error);
+  if (!is_lost && !is_away) co_return false;
+  co_return co_await cluster_->may_come_back(*this);
 }
 
 // What it says about how many requests, and how fast, may be sent.
@@ -614,11 +464,11 @@ void Operation::record_answer(const RetryState::Outcome& outcome, uint64_t bytes
 
 // For the log and for what waits: whether the host answers, and whether it throttles.
 void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
-  Host& host = via_->host();
+  Host& host = via().host();
   // To be sent elsewhere is an answer, too.
   if (!outcome.error || outcome.moved || !is_retryable(*outcome.error)) {
     host.log.answered(now);
-    via_->succeeded(host.outages);
+    via().succeeded(host.outages);
     slot_.lane().succeeded(store_.pace->outages());
   } else if (outcome.error->code() == Code::kThrottled) {
     tally(thread().metrics().throttled_total);
@@ -634,11 +484,11 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
 // What the service has asked for is waited for in any case.
 awaitable<void> Operation::back_off(steady_clock::time_point until) {
   const std::shared_ptr<Outage> outage = std::exchange(rare().outage, nullptr);
-  const auto asked = last_->retry_after().value_or(std::chrono::milliseconds(0));
+  const auto asked = last()->retry_after().value_or(std::chrono::milliseconds(0));
   const auto asked_until = std::min(until, thread().now() + asked);
   while (!stopped() && thread().now() < asked_until) co_await park(asked_until);
   // With the others that wait for the same.
-  HostLane& lane = last_->code() == Code::kThrottled ? slot_.lane() : *via_;
+  HostLane& lane = last()->code() == Code::kThrottled ? slot_.lane() : via();
   const bool is_early = co_await lane.wait_out(*this, outage, until);
   if (is_early) rare_->due_at = until;
 }
@@ -654,6 +504,7 @@ awaitable<bool> Operation::wait_for_turn() {
 awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
   using Next = RetryState::Next;
   attempt_ = &attempt;
+  if (store_.cluster) cluster_.emplace(*store_.cluster, slot_.lane());
   attempt.charge_to(slot_.lane().pool());
   bool fresh_next = false;
   // A connection that had been used was closed without notice: this server may do so each time.
@@ -674,7 +525,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       co_return std::unexpected(finished(attempt, std::move(chosen.error())));
     }
     leave_out_headers(attempt.protocol(), request, now);
-    attempt.begin(direct_, request.optional != 0 || (rare_ && rare_->without != 0),
+    attempt.begin(goes_direct(), request.optional != 0 || (rare_ && rare_->without != 0),
                   store_.credentials != nullptr && !(rare_ && rare_->had_credentials));
     if (store_.credentials) {
       const bool valid = store_.credential && now < store_.credential_fresh_until &&
@@ -685,18 +536,18 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         }
       }
       store_.signer->sign(request, *store_.credential,
-                          {.authority = via_->host().authority,
-                           .base_path = via_->host().route->endpoint.base_path},
+                          {.authority = via().host().authority,
+                           .base_path = via().host().route->endpoint.base_path},
                           thread().clock().wall_now() + store_.clock_offset);
       credential_version_ = store_.credential_version;
     }
 
     const bool is_new =
         std::exchange(fresh_next, false) || request.on_new_connection || distrusts_idle;
-    if (!is_new && via_->opens_ahead()) {
-      opening_since_ = now;
-      co_await via_->wait_for_opening(*this);
-      opening_since_.reset();
+    if (!is_new && via().connections().opens_ahead()) {
+      rare().opening_since = now;
+      co_await via().connections().wait_for_opening(*this);
+      rare_->opening_since.reset();
       if (stopped()) continue;
       now = thread().now();
     }
@@ -705,15 +556,16 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     const bool changes = request.method != "GET" && request.method != "HEAD";
     if (request.waits_for_continue) {
       request.waits_for_continue =
-          via_->host().asks_for_bodies.at(now) != Learned::Treatment::kRefused;
+          via().host().asks_for_bodies.at(now) != Learned::Treatment::kRefused;
     }
-    connection_ = is_new ? via_->new_connection() : via_->take_connection(/*must_look=*/changes);
+    connection_ =
+        is_new ? via().connections().make() : via().connections().take(/*must_look=*/changes);
     connection_->begin_use(now);
     Result<void> exchanged;
     if (!connection_->reusable()) {
-      opening_since_ = now;
-      exchanged = co_await connection_->open(*this, via_->resolver());
-      opening_since_.reset();
+      rare().opening_since = now;
+      exchanged = co_await connection_->open(*this, via().resolver());
+      rare_->opening_since.reset();
       if (exchanged) connection_->opened(thread().now());
     }
     if (exchanged) {
@@ -723,15 +575,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       if (race()) co_await settle_race(exchanged);
     }
     RetryState::Outcome outcome = end_attempt(attempt, request, std::move(exchanged));
-    if (outcome.error && !outcome.moved && attempt.protocol().placement() != nullptr &&
-        !attempt.asks_for_map()) {
-      const bool is_lost = outcome.error->code() == Code::kNotFound &&
-                           attempt.refusal() != nullptr && attempt.is_known_to_exist();
-      // The endpoint sends requests to a host that has died until it has noticed.
-      const bool is_away =
-          elsewhere_ != nullptr && !reached_server_ && is_retryable(*outcome.error);
-      if (is_lost || is_away) outcome.unsettled = co_await may_come_back();
-    }
+    if (outcome.error && cluster_) outcome.unsettled = co_await may_come_back(attempt, outcome);
     if (stopped() && outcome.error) continue;
 
     now = thread().now();
@@ -746,23 +590,20 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     // Whatever else the next attempt is, it begins where requests of this store begin. After a
     // change it is a look at what has become of it, which may be about another object.
     const bool is_same = request.method == "GET" || request.method == "HEAD";
-    if (step.next != Next::kFreshConnection || !is_same) elsewhere_.reset();
+    if (rare_ && (step.next != Next::kFreshConnection || !is_same)) rare_->elsewhere.reset();
     if (step.next == Next::kRetry && attempt.has_alternative()) step.next = Next::kFail;
     switch (step.next) {
       case Next::kDone: co_return Result<void>();
       case Next::kFollowUp: break;
       case Next::kRedirected:
-        if (direct_) break;
-        elsewhere_ = attempt.refusal()->elsewhere;
-        if (const Placement* placement = attempt.protocol().placement();
-            placement != nullptr && entering_) {
-          compare_with_map(*placement, request);
-        }
+        if (goes_direct()) break;
+        rare().elsewhere = attempt.refusal()->elsewhere;
+        if (cluster_ && elsewhere()) cluster_->was_told(elsewhere()->endpoint, request);
         break;
       case Next::kDetour:
-        if (via_ != &slot_.lane()) break;
-        last_ = std::move(step.error);
-        via_->host().log.bypassed(*last_, entrance_->host().log.host(), now);
+        if (&via() != &slot_.lane()) break;
+        rare().last = std::move(step.error);
+        via().host().log.bypassed(*last(), cluster_->entrance().host().log.host(), now);
         break;
       case Next::kFreshConnection:
         fresh_next = true;
@@ -771,17 +612,17 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         break;
       case Next::kNewCredential: store_.credentials->reject(credential_version_); break;
       case Next::kRetry:
-        last_ = std::move(step.error);
+        rare().last = std::move(step.error);
         // If it was throttled, arrived spoilt or was never sent, the server did nothing that would
         // have to be looked for.
-        if (reached_server_ && last_->code() != Code::kThrottled &&
-            last_->code() != Code::kCorrupt) {
+        if (reached_server_ && last()->code() != Code::kThrottled &&
+            last()->code() != Code::kCorrupt) {
           attempt.will_retry();
           end_header_trial();
         }
         tally(thread().metrics().retries_total);
-        via_->host().log.retrying(attempt.url(), retries_.attempts(), *last_, step.wait, now);
-        if (last_->code() == Code::kThrottled) {
+        via().host().log.retrying(attempt.url(), retries_.attempts(), *last(), step.wait, now);
+        if (last()->code() == Code::kThrottled) {
           slot_.step_aside(store_.pace);
           count_in_flight(false);
         }

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,8 +12,10 @@
 #include "headrace/http/message.h"
 #include "headrace/store/options.h"
 #include "headrace/store/transfer/attempt.h"
+#include "headrace/store/transfer/cluster_route.h"
 #include "headrace/store/transfer/credentials.h"
 #include "headrace/store/transfer/host.h"
+#include "headrace/store/transfer/lanes_elsewhere.h"
 #include "headrace/store/transfer/race.h"
 #include "headrace/store/transfer/retry.h"
 
@@ -27,27 +27,19 @@ struct StoreContext {
   const TimeoutOptions timeout;
   const std::shared_ptr<Credentials> credentials;  // null: anonymous
   std::unique_ptr<Signer> signer;                  // null: anonymous
-  // The lane to another endpoint, for this thread. Errors: kCancelled once the engine is stopped.
-  const std::function<Result<HostLane*>(const Endpoint&)> reach;
+  LanesElsewhere elsewhere;
   // Of the store's root, wherever the bucket is.
   const std::shared_ptr<Pace> pace;
   // What is known of the bucket.
   const std::shared_ptr<LearnedOfBucket> learned = std::make_shared<LearnedOfBucket>();
   // Where the bucket has moved to, and the lane there.
   std::shared_ptr<const Endpoint> moved_to = nullptr;
-  HostLane* moved_lane = nullptr;
-  // Sees to it that the map of the cluster is fetched, and that MapKeeper::fetched() is called.
-  const std::function<void()> fetch_map = {};
+  std::shared_ptr<HostLane> moved_lane = nullptr;
+  std::unique_ptr<ClusterLanes> cluster = nullptr;  // null: the service is no cluster
   // Whether requests that are late are sent once more, and what keeps the engine from stopping
   // before these have ended.
   const bool hedge = false;
   const std::shared_ptr<Gate> gate = nullptr;
-  // The map that this thread goes by, and the lanes to its hosts.
-  std::shared_ptr<const HostMap> map = nullptr;
-  uint64_t map_version = 0;
-  std::vector<HostLane*> map_lanes = {};
-  // The lanes to which single requests were sent.
-  std::map<Endpoint, HostLane*> lanes_elsewhere = {};
   // How far the service's clock is ahead of ours, as far as it was told.
   std::chrono::system_clock::duration clock_offset{0};
   // The credential in use, kept so that a read takes no lock. Confined to the I/O thread.
@@ -79,14 +71,8 @@ class Operation final : public Activity {
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
   awaitable<void> back_off(std::chrono::steady_clock::time_point until);
   Result<void> choose_lane(const Protocol& protocol, HttpRequest& request);
-  const HostMap* newest_map();
-  Result<HostLane*> lane_elsewhere(const Endpoint& endpoint);
-  HostLane* next_entrance();
-  void judge_entrance(bool exchanged, RetryState::Outcome& outcome);
-  Result<HostLane*> direct_lane(const Placement& placement, HttpRequest& request);
-  void compare_with_map(const Placement& placement, const HttpRequest& request);
-  void judge_direct(const Attempt& attempt, bool exchanged, RetryState::Outcome& outcome);
-  awaitable<bool> may_come_back();
+  bool goes_direct() const { return cluster_ && cluster_->is_direct(); }
+  awaitable<bool> may_come_back(const Attempt& attempt, const RetryState::Outcome& outcome);
   void record_answer(const RetryState::Outcome& outcome, uint64_t bytes);
   void note(const HttpRequest& request, const std::optional<Error>& error,
             std::chrono::steady_clock::time_point last_byte);
@@ -106,33 +92,31 @@ class Operation final : public Activity {
                                   Result<void> exchanged);
   Error finished(const Attempt& attempt, Error error) const;
 
+  // The lane that the present attempt goes through.
+  HostLane& via() const { return other_lane_ ? *other_lane_ : slot_.lane(); }
+
   Slot& slot_;
-  HostLane* via_ = &slot_.lane();               // the lane that the next attempt goes through
-  HostLane* entrance_ = nullptr;                // of the cluster; null: the store's endpoint
-  std::shared_ptr<const Elsewhere> elsewhere_;  // where the next attempt alone goes
+  std::shared_ptr<HostLane> other_lane_;  // see via(); null: the slot's
+  std::optional<ClusterRoute> cluster_;   // none: the service is no cluster
   StoreContext& store_;
   Attempt* attempt_ = nullptr;
   std::optional<std::chrono::steady_clock::time_point> linger_until_;  // set once it is stopped
   std::unique_ptr<Transport> connection_;
-  std::optional<Error> last_;  // of the attempt before
   RetryState retries_;
-  // While a connection is being opened.
-  std::optional<std::chrono::steady_clock::time_point> opening_since_;
   // Operations are part of the frames of reads, which are recycled up to 1 KiB: what is rare lies
   // elsewhere.
-  struct DirectRefusal {
-    int status = 0;  // 404 also for an object that is not the one asked for
-    uint64_t credential_version = 0;
-  };
   struct Rare {
+    std::shared_ptr<const Elsewhere> elsewhere = nullptr;  // where the next attempt alone goes
+    std::optional<Error> last = {};                        // of the attempt before
+    // While a connection is being opened.
+    std::optional<std::chrono::steady_clock::time_point> opening_since = {};
     HeaderGroups without = 0;  // is tried without these, since they may be why it was refused:
     HeaderGroups named = 0;    // those that refusals name
     HeaderGroups guessed = 0;  // the others that it was tried without, one at a time
     std::optional<Error> with_headers = {};
-    uint8_t header_trials = 0;                         // so far
-    bool had_credentials = false;                      // new ones were tried first
-    std::optional<DirectRefusal> direct_refusal = {};  // until the store's endpoint has judged
-    std::shared_ptr<Race> race = nullptr;              // once the present attempt has been late
+    uint8_t header_trials = 0;             // so far
+    bool had_credentials = false;          // new ones were tried first
+    std::shared_ptr<Race> race = nullptr;  // once the present attempt has been late
     uint8_t replaced_bodies = 0;
     bool is_replaced = false;                  // the present attempt has been ended for another one
     std::shared_ptr<Outage> outage = nullptr;  // amid which the last attempt failed
@@ -141,15 +125,11 @@ class Operation final : public Activity {
   };
   Rare& rare();
   Race* race() const { return rare_ ? rare_->race.get() : nullptr; }
+  const Elsewhere* elsewhere() const { return rare_ ? rare_->elsewhere.get() : nullptr; }
+  const Error* last() const { return rare_ && rare_->last ? &*rare_->last : nullptr; }
   std::unique_ptr<Rare> rare_;
   uint64_t credential_version_ = 0;  // that this attempt carries; the thread's may change
   bool reached_server_ = false;      // the present attempt may have been sent
-  bool direct_ = false;              // the present attempt goes to a host of the map
-  bool direct_failed_ = false;       // an attempt did, in vain: the others do not
-  bool entering_ = false;            // it goes to a cluster's endpoint, or to another entrance
-  bool endpoint_failed_ = false;     // since an entrance was reached; `last_` says how
-  bool none_reached_ = false;        // of all entrances, by the attempt before
-  uint16_t passed_over_ = 0;         // of the map's entrances, since one was reached
   bool told_slow_ = false;
   bool in_flight_ = false;  // as counted: not while it waits for a turn
   uint32_t number_ = 0;     // see number(); 0: none yet

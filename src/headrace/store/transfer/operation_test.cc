@@ -13,6 +13,7 @@
 
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
+#include "headrace/store/placement.h"
 
 namespace headrace {
 namespace {
@@ -163,8 +164,6 @@ class RedirectingProtocol : public Protocol {
   }
   Result<void> check_new_name(std::string_view) const override { return {}; }
   void build_remove(HttpRequest&, std::string_view, const Precondition&) const override {}
-  void build_copy(HttpRequest&, const CopyRequest&, std::string_view) const override {}
-  Result<CopyStep> parse_copy(const Response&) const override { return CopyStep(); }
   UploadMethod default_upload_method() const override { return UploadMethod::kParts; }
 
  private:
@@ -260,9 +259,12 @@ class OperationTest : public ::testing::Test {
                                 .timeout = timeout_,
                                 .credentials = credentials_,
                                 .signer = signer(),
-                                .reach = reach_,
-                                .pace = pace_,
-                                .fetch_map = fetch_map_});
+                                .elsewhere = LanesElsewhere(reach_),
+                                .pace = pace_});
+    if (const Placement* placement = attempt_.protocol().placement()) {
+      store_->cluster =
+          std::make_unique<ClusterLanes>(*placement, host_.map, store_->elsewhere, fetch_map_);
+    }
     operation_.emplace(slot_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
@@ -308,7 +310,7 @@ class OperationTest : public ::testing::Test {
       .max_attempts = 4, .initial_backoff = milliseconds(100), .max_backoff = milliseconds(300)};
   TimeoutOptions timeout_{.total = seconds(60)};
   std::shared_ptr<Credentials> credentials_;
-  std::function<Result<HostLane*>(const Endpoint&)> reach_;
+  LanesElsewhere::Reach reach_;
   std::function<void()> fetch_map_;
   ScriptedAttempt attempt_;
   std::optional<StoreContext> store_;
@@ -543,10 +545,12 @@ class OperationElsewhere : public OperationTest {
  protected:
   explicit OperationElsewhere(const Protocol& spoken = protocol()) : OperationTest(spoken) {
     other_.lanes.push_back(std::make_unique<HostLane>(other_, *thread_, resolver_, *pool_));
-    reach_ = [this](const Endpoint& at) -> Result<HostLane*> {
+    reach_ = [this](const Endpoint& at) -> Result<std::shared_ptr<HostLane>> {
       reached_.push_back(at.authority());
       if (!at.host.starts_with("other.")) return fail(Code::kCancelled, "the engine was stopped");
-      return other_.lanes[0].get();
+      const std::shared_ptr<HostLane> lane(other_.lanes[0].get(), [](HostLane*) {});
+      lane_there_ = lane;
+      return lane;
     };
   }
   ~OperationElsewhere() override { other_.lanes.clear(); }
@@ -580,6 +584,7 @@ class OperationElsewhere : public OperationTest {
                 return std::make_unique<ScriptedConnection>(thread, there_);
               }};
   std::vector<std::string> reached_;
+  std::weak_ptr<HostLane> lane_there_;  // that was given last, as long as somebody keeps it
 };
 
 TEST_F(OperationElsewhere, ARequestGoesWhereItIsToldAndTheNextOneWhereItAlwaysWent) {
@@ -715,6 +720,16 @@ TEST_F(OperationDirect, ARequestGoesWhereTheMapSaysAndOneThatHasNoMapToTheEndpoi
   EXPECT_THAT(script_.targets, SizeIs(0));
   EXPECT_THAT(reached_, ElementsAre("other.test"));
   EXPECT_EQ(fetches_, 0);
+}
+
+TEST_F(OperationDirect, AHostThatTheNewestMapDoesNotNameIsKeptByNobody) {
+  there_.answers = {{}};
+  EXPECT_TRUE(run().has_value());
+  EXPECT_FALSE(lane_there_.expired()) << "for the next request";
+  in_map_ = "stopped.test";
+  tell_map(2);
+  EXPECT_THAT(text_of(run_next()), HasSubstr("the engine was stopped"));
+  EXPECT_TRUE(lane_there_.expired());
 }
 
 TEST_F(OperationDirect, WhatTheHostRefusesTheEndpointIsAskedForAtOnce) {
@@ -980,8 +995,11 @@ class OperationDetour : public OperationElsewhere {
   OperationDetour() : OperationElsewhere(placing()) {
     fetch_map_ = [] {};
     attempt_.method = "PUT";
-    reach_ = [this, reach_others = reach_](const Endpoint& at) -> Result<HostLane*> {
-      if (at == host_.route->endpoint) return &lane_;
+    reach_ = [this,
+              reach_others = reach_](const Endpoint& at) -> Result<std::shared_ptr<HostLane>> {
+      if (at == host_.route->endpoint) {
+        return std::shared_ptr<HostLane>(&lane_, [](HostLane*) {});
+      }
       return reach_others(at);
     };
     tell_entrances({host_.route->endpoint, {.host = "other.test"}});

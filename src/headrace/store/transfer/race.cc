@@ -116,7 +116,8 @@ class Race::Contender final : public Activity, public ResponseSink {
 
 Race::Race(HostLane& lane, Attempt& attempt, Transport& first, const ExpectedAnswer& expected,
            std::shared_ptr<Gate::Pass> pass, TimePoint deadline)
-    : lane_(lane),
+    : host_(lane.host().weak_from_this().lock()),
+      lane_(lane),
       attempt_(attempt),
       first_(&first),
       expected_(expected),
@@ -137,7 +138,7 @@ void Race::add(const HttpRequest& request) {
   method_ = request.method;
   HttpRequest copy = request;
   copy.object = {};  // borrowed from the operation, which may end before
-  std::unique_ptr<Transport> connection = lane_.take_connection_beside(*first_);
+  std::unique_ptr<Transport> connection = lane_.connections().take_beside(*first_);
   connection->begin_use(newest_began_);
   ++hedge_count_;
   ++contending_;
@@ -221,7 +222,7 @@ void Race::ended(Contender& contender, Result<void> exchanged) {
     outcome_ = std::move(exchanged);
     winner_connection_ = std::move(contender.connection);
   } else {
-    lane_.give_back(std::move(contender.connection));
+    lane_.connections().give_back(std::move(contender.connection));
   }
   contender.give_up_place();
   lane_.hedge_ended();

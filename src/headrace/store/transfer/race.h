@@ -17,6 +17,7 @@
 namespace headrace {
 
 class HostLane;
+struct Host;
 
 // One request that only reads, sent over several connections. The first attempt is the operation's
 // own exchange; later ones (hedges) run in coroutines of their own, on the same thread.
@@ -30,7 +31,7 @@ class HostLane;
 // A loser may outlive the operation. It keeps this object alive, and a pass, so that the engine
 // does not stop before it.
 //
-// Thread: I/O. Borrows the lane; the attempt until settle() or abandon().
+// Thread: I/O. Borrows the lane, whose host it holds; the attempt until settle() or abandon().
 class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -83,6 +84,7 @@ class Race final : public HeadGate, public std::enable_shared_from_this<Race> {
   void note(const Contender& contender, const HttpRequest& request, const Result<void>& exchanged);
   void ended(Contender& contender, Result<void> exchanged);
 
+  const std::shared_ptr<Host> host_;
   HostLane& lane_;
   Attempt& attempt_;  // not once it is over
   Transport* first_;  // while its head is waited for

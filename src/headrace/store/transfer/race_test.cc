@@ -200,7 +200,7 @@ class RaceTest : public ::testing::Test {
     slot_.release();
     pass(seconds(20));  // the losers end
     EXPECT_EQ(lane().hedges().running(), 0u);
-    lane().close_idle();
+    lane().close();
     host_.lanes.clear();
     poll();
   }
@@ -243,7 +243,7 @@ class RaceTest : public ::testing::Test {
                                 .timeout = timeout_,
                                 .credentials = nullptr,
                                 .signer = nullptr,
-                                .reach = {},
+                                .elsewhere = LanesElsewhere({}),
                                 .pace = pace_,
                                 .hedge = hedge_,
                                 .gate = gate_});
@@ -423,7 +423,7 @@ TEST_F(RaceTest, AnotherAddressIsTriedIfThereIsOne) {
   script_.address_of = {{1, 7}, {2, 8}, {3, 7}};
   // Three idle connections, the newest of which has the address of the first attempt.
   for (int i = 1; i <= 3; ++i) {
-    std::unique_ptr<Transport> connection = lane().new_connection();
+    std::unique_ptr<Transport> connection = lane().connections().make();
     asio::co_spawn(
         thread_->context(),
         [](Transport& transport, Resolver& resolver, HostLane& lane) -> awaitable<void> {
@@ -432,7 +432,7 @@ TEST_F(RaceTest, AnotherAddressIsTriedIfThereIsOne) {
         }(*connection, resolver_, lane()),
         asio::detached);
     poll();
-    lane().give_back(std::move(connection));
+    lane().connections().give_back(std::move(connection));
   }
   run({{.head_after = seconds(1)}, {.body = "second"}});
   EXPECT_THAT(script_.sent_over, ElementsAre(3, 2));

@@ -181,7 +181,7 @@ class RecoveryTest : public ::testing::Test {
                        .timeout = self.timeout_,
                        .credentials = nullptr,
                        .signer = nullptr,
-                       .reach = {},
+                       .elsewhere = LanesElsewhere({}),
                        .pace = pace};
     HttpRequest request;
     while (!self.is_ending_) {

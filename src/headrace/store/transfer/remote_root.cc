@@ -1,5 +1,6 @@
 #include "headrace/store/transfer/remote_root.h"
 
+#include "headrace/store/placement.h"
 #include "headrace/store/transfer/map_attempt.h"
 
 namespace headrace {
@@ -17,21 +18,27 @@ RemoteRoot::RemoteRoot(std::shared_ptr<const EngineResources> engine, std::share
       temporaries_(options.temporary_prefix),
       write_limits_(options.write_limits) {
   for (size_t i = 0; i < engine_->io_threads.size(); ++i) {
+    LanesElsewhere elsewhere([reach, i](const Endpoint& at) -> Result<std::shared_ptr<HostLane>> {
+      Result<std::shared_ptr<Host>> host = reach(at);
+      if (!host) return std::unexpected(std::move(host.error()));
+      HostLane* const lane = (*host)->lanes[i].get();
+      return std::shared_ptr<HostLane>(lane, [stays = std::move(*host)](HostLane*) {});
+    });
     contexts_.push_back(std::make_unique<StoreContext>(
         StoreContext{.retry = options.retry,
                      .timeout = options.timeout,
                      .credentials = options.credentials,
                      .signer = options.credentials ? protocol_->make_signer() : nullptr,
-                     .reach = [reach, i](const Endpoint& at) -> Result<HostLane*> {
-                       const Result<std::shared_ptr<Host>> host = reach(at);
-                       if (!host) return std::unexpected(host.error());
-                       return (*host)->lanes[i].get();
-                     },
+                     .elsewhere = std::move(elsewhere),
                      .pace = pace_,
                      .learned = learned_,
-                     .fetch_map = [this] { fetch_map(); },
                      .hedge = options.hedge,
                      .gate = engine_->gate}));
+    StoreContext& context = *contexts_.back();
+    if (const Placement* placement = protocol_->placement()) {
+      context.cluster = std::make_unique<ClusterLanes>(*placement, host_->map, context.elsewhere,
+                                                       [this] { fetch_map(); });
+    }
   }
 }
 

@@ -31,7 +31,7 @@ namespace headrace {
 // Thread: any. Lives as long as anything that it runs.
 class RemoteRoot final : public std::enable_shared_from_this<RemoteRoot> {
  public:
-  // The host of another endpoint, with these options. Hosts live as long as the engine.
+  // The host of another endpoint, with these options.
   using Reach = std::function<Result<std::shared_ptr<Host>>(const Endpoint&)>;
 
   // `bucket`: null if this is the bucket itself, and reads what is stored.

@@ -1,4 +1,5 @@
 #include "headrace/store/writing/append_attempts.h"
+#include "headrace/store/appends.h"
 
 #include <utility>
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "headrace/store/appends.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/transfer/stat_attempt.h"
 #include "headrace/store/writing/append_attempts.h"

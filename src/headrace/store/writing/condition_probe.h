@@ -6,6 +6,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/http/message.h"
+#include "headrace/store/condition_proof.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/transfer/learned_of_bucket.h"
 

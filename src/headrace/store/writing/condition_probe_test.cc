@@ -1,4 +1,5 @@
 #include "headrace/store/writing/condition_probe.h"
+#include "headrace/store/condition_proof.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
 #include "headrace/format/multipart_xml.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/part_body.h"
 
 namespace headrace {
@@ -51,7 +52,7 @@ StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequ
 
 void StartMultipartAttempt::build(HttpRequest& request) {
   if (copied_) {
-    protocol().part_copies()->build_start(request, request_.name, *copied_);
+    protocol().copies()->in_parts()->build_start(request, request_.name, *copied_);
   } else {
     protocol().multipart()->build_start(request, request_, start_level());
   }
@@ -135,10 +136,10 @@ CopySourceAttempt::CopySourceAttempt(const Protocol& protocol, std::string name)
 Result<Attempt::Verdict> CopySourceAttempt::finish() {
   Result<ObjectInfo> info = found_object(name_);
   if (!info) return std::unexpected(std::move(info.error()));
-  const PartCopies* const parts = protocol().part_copies();
-  result = CopySource{
-      .info = std::move(*info),
-      .metadata = parts != nullptr ? parts->metadata(response().head) : ObjectMetadata()};
+  result = CopySource{.info = std::move(*info)};
+  if (const Copies* const copies = protocol().copies(); copies && copies->in_parts()) {
+    result->metadata = copies->in_parts()->metadata(response().head);
+  }
   return Verdict::kDone;
 }
 
@@ -151,16 +152,18 @@ CopyPartAttempt::CopyPartAttempt(const Protocol& protocol, CopyRequest request,
 
 void CopyPartAttempt::build(HttpRequest& request) {
   const uint64_t begin = part_->offset_bytes;
-  protocol().part_copies()->build_part(request, {.source_name = request_.source_name,
-                                                 .source_generation = request_.source_generation,
-                                                 .range = {begin, begin + part_->size_bytes},
-                                                 .name = request_.name,
-                                                 .upload_id = upload_id_,
-                                                 .part_number = part_->part_number});
+  protocol().copies()->in_parts()->build_part(request,
+                                              {.source_name = request_.source_name,
+                                               .source_generation = request_.source_generation,
+                                               .range = {begin, begin + part_->size_bytes},
+                                               .name = request_.name,
+                                               .upload_id = upload_id_,
+                                               .part_number = part_->part_number});
 }
 
 Result<Attempt::Verdict> CopyPartAttempt::finish() {
-  Result<SentPart> sent = protocol().part_copies()->parse_part(response(), part_->part_number);
+  Result<SentPart> sent =
+      protocol().copies()->in_parts()->parse_part(response(), part_->part_number);
   if (!sent) return std::unexpected(std::move(sent.error()));
   result = std::move(sent);
   return Verdict::kDone;

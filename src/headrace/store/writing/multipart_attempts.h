@@ -8,6 +8,7 @@
 
 #include "headrace/base/thread_pool.h"
 #include "headrace/format/multipart_xml.h"
+#include "headrace/store/copies.h"
 #include "headrace/store/transfer/operation.h"
 #include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"

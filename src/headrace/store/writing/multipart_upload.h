@@ -9,6 +9,8 @@
 
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/xxh64.h"
+#include "headrace/store/copies.h"
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/writing/http_upload.h"
 #include "headrace/store/writing/multipart_attempts.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/store/composing.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {

@@ -1,4 +1,5 @@
 #include "headrace/store/writing/probed_upload.h"
+#include "headrace/store/appends.h"
 
 #include <utility>
 

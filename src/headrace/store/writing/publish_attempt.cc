@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "headrace/format/amz_checksum.h"
+#include "headrace/store/appends.h"
+#include "headrace/store/condition_proof.h"
 #include "headrace/store/temporary_names.h"
 
 namespace headrace {

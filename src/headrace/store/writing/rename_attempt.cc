@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "headrace/store/appends.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {

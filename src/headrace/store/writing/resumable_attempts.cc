@@ -1,4 +1,5 @@
 #include "headrace/store/writing/resumable_attempts.h"
+#include "headrace/store/resumable_uploads.h"
 
 #include <algorithm>
 #include <utility>

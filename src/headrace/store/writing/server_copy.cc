@@ -14,7 +14,7 @@ ServerCopy::ServerCopy(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<Objec
                        CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
     : remote_(std::move(remote)),
       stored_(std::move(stored)),
-      copies_(remote_->protocol().copies()),
+      copies_(remote_->protocol().copies() != nullptr),
       request_(std::move(request)),
       pending_(std::move(pending)) {}
 
@@ -259,8 +259,8 @@ std::shared_ptr<Pending<ObjectInfo>> copy_object(const std::shared_ptr<RemoteRoo
                                                  std::shared_ptr<ObjectStore> stored,
                                                  CopyRequest request,
                                                  std::optional<CopySource> source) {
-  const Protocol& protocol = remote->protocol();
-  if (protocol.part_copies() != nullptr || !protocol.copies()) {
+  const Copies* const copies = remote->protocol().copies();
+  if (copies == nullptr || copies->in_parts() != nullptr) {
     return ServerCopy::start(remote, std::move(stored), std::move(request), std::move(source));
   }
   if (!source) return remote->run<CopyAttempt>(std::move(request));

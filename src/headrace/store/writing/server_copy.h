@@ -9,6 +9,7 @@
 
 #include "headrace/base/mutex.h"
 #include "headrace/base/pending.h"
+#include "headrace/store/copies.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/object_writer.h"
 #include "headrace/store/options.h"

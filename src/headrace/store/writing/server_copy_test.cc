@@ -1,4 +1,5 @@
 // Copies of objects that are too large for one request: multipart uploads of copied parts.
+#include "headrace/store/copies.h"
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/remote/http_store.h"
 #include "headrace/store/writing/multipart_attempts.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "headrace/store/appends.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/writing/rename_attempt.h"
 #include "headrace/store/writing/server_copy.h"

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "headrace/base/pending.h"
+#include "headrace/store/copies.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "headrace/store/multipart_uploads.h"
 #include "headrace/store/writing/append_upload.h"
 #include "headrace/store/writing/multipart_upload.h"
 #include "headrace/store/writing/part_objects.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "headrace/format/amz_checksum.h"
+#include "headrace/store/composing.h"
 
 namespace headrace {
 
@@ -117,11 +118,11 @@ Result<Attempt::Verdict> CopyAttempt::finish_first() {
 
 void CopyAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
   request_.precondition = precondition;
-  protocol().build_copy(request, request_, token_);
+  protocol().copies()->build_copy(request, request_, token_);
 }
 
 Result<Attempt::Verdict> CopyAttempt::finish_change() {
-  Result<CopyStep> step = protocol().parse_copy(response());
+  Result<CopyStep> step = protocol().copies()->parse_copy(response());
   if (!step) return take_refusal(std::move(step.error()));
   if (!step->done) {
     token_ = std::move(step->token);

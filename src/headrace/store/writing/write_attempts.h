@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "headrace/store/copies.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
@@ -60,7 +61,7 @@ class CopyAttempt final : public PublishAttempt {
   Result<Verdict> finish_first() override;
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override;
-  bool looks_at_target() const override { return !protocol().copies_conditionally(); }
+  bool looks_at_target() const override { return !protocol().copies()->is_conditional(); }
   Match compare(const ObjectInfo& found) const override;
   // Sums that cannot be compared are no difference: the server copied what it has.
   bool is_good(Match match) const override { return match != Match::kOther; }

@@ -1,0 +1,45 @@
+// The ways to other hosts than a store's own.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "headrace/base/result.h"
+#include "headrace/http/message.h"
+#include "headrace/store/transfer/host.h"
+
+namespace headrace {
+
+// The lanes of one I/O thread to other hosts, each asked for once. Whoever has such a lane keeps
+// its host; counted by this thread alone. Thread: I/O.
+class LanesElsewhere {
+ public:
+  // Errors: of whoever knows the hosts; kCancelled once the engine is stopped.
+  using Reach = std::function<Result<std::shared_ptr<HostLane>>(const Endpoint&)>;
+
+  explicit LanesElsewhere(Reach reach) : reach_(std::move(reach)) {}
+
+  Result<std::shared_ptr<HostLane>> to(const Endpoint& endpoint) {
+    const auto known = known_.find(endpoint);
+    if (known != known_.end()) return known->second;
+    Result<std::shared_ptr<HostLane>> lane = reach_(endpoint);
+    if (!lane) return lane;
+    // A service that sends requests to ever more hosts: those in use are held by who uses them.
+    if (known_.size() == kMost) known_.clear();
+    known_.emplace(endpoint, *lane);
+    return lane;
+  }
+  // The service's hosts have changed: nobody may need these any more.
+  void forget() { known_.clear(); }
+
+ private:
+  static constexpr size_t kMost = 1024;
+
+  const Reach reach_;
+  std::map<Endpoint, std::shared_ptr<HostLane>> known_;
+};
+
+}  // namespace headrace
