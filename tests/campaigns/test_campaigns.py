@@ -34,8 +34,8 @@ pytestmark = [
 ONE_ATTEMPT = headrace.RetryOptions(max_attempts=1)
 SEED = seed_of_today()
 # By scheme. Most of what is tried is the same on all stores, so one store has most of the sample.
-FAULTS_OF = {"gs": 120, "s3": 12, "ais": 12}
-KILLS_OF = {"gs": 12, "s3": 2, "ais": 2}
+FAULTS_OF = {"gs": 80, "s3": 8, "ais": 8}
+KILLS_OF = {"gs": 8, "s3": 2, "ais": 2}
 NAMES = {scheme: [n for n, way in WAYS.items() if way.scheme == scheme] for scheme in FAULTS_OF}
 NAMES_OF = {
     "gs": NAMES["gs"],
