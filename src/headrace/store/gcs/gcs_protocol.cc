@@ -67,8 +67,8 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
   }
 }
 
-Result<Checksum> GcsProtocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
-  if (kind != ChecksumKind::kCrc32c) return Checksum();
+Checksum GcsProtocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
+  if (kind != ChecksumKind::kCrc32c) return {};
   std::optional<Crc32c> crc32c;
   for (const HeaderField& field : head.fields()) {
     if (!same_ignoring_case(field.name, "x-goog-hash")) continue;

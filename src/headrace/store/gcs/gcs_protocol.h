@@ -24,7 +24,7 @@ class GcsProtocol final : public Protocol {
                   std::optional<ByteRange> range) const override;
   ReadFacts read_facts(const ResponseHead& head) const override;
   // Answers of the XML API tell it.
-  Result<Checksum> told_sum(const ResponseHead& head, ChecksumKind kind) const override;
+  Checksum told_sum(const ResponseHead& head, ChecksumKind kind) const override;
   ChecksumKind sum_told_with_parts() const override { return ChecksumKind::kCrc32c; }
   ListBounds list_bounds() const override { return ListBounds::kExact; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
