@@ -357,6 +357,22 @@ def test_of_two_sums_in_one_answer_the_one_that_is_known_is_compared(
         write_parts(store, "e")
 
 
+def test_a_malformed_sum_that_is_told_of_what_was_sent_is_none(
+    serve: Callable[[Service], Store],
+) -> None:
+    class Malformed(Service):
+        def answer(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Answer:
+            status, body, more = super().answer(method, path, headers, data)
+            return status, body, more | {"x-amz-checksum-crc32c": "no sum"}
+
+    service = Malformed()
+    store = serve(service)
+    write_parts(store)
+    store.write("b", b"small")
+    assert service.objects == {"a": DATA, "b": b"small"}
+    assert [store._handle().written_sums(each) for each in (True, False)] == ["md5", "md5"]
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_end_of_an_upload_may_tell_a_sum_that_is_not_known_beside_one_that_is(
     serve: Callable[[Service], Store], wrong: bool
@@ -460,10 +476,8 @@ def test_a_page_in_place_of_an_answer_to_an_abort_is_no_success(
     serve: Callable[[Service], Store], page: bytes
 ) -> None:
     service = Portal(page, method="DELETE", count=1, query="uploadId=")
-    store = serve(service)
-    writer = store.open_writer("a", part_bytes=PART)
-    writer.write(DATA)
-    writer.abort()
+    assert serve(service)._handle().abort_upload("a", "u")
+    assert asked(service, "DELETE") == 2
     assert service.aborted
 
 

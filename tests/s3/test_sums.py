@@ -535,14 +535,3 @@ def test_a_refusal_in_unknown_words_costs_no_sum_unless_the_bytes_are_taken_with
     sums_server.faults([{"match": match, "count": 1, "action": action}])
     in_parts(store, "b") if parts else store.write("b", DATA)
     assert level(store, in_parts=parts) == "crc32c"
-
-
-def test_a_malformed_sum_that_is_told_of_what_was_sent_is_none(sums_server: FaultServer) -> None:
-    malformed = {"headers": {"x-amz-checksum-crc32c": "no sum"}, "perform": True, "status": 200}
-    sums_server.bucket("bucket", checksums=False)
-    sums_server.faults([{"match": {"method": "PUT"}, "action": malformed}])
-    store = open_store(sums_server.url)
-    in_parts(store)
-    store.write("b", b"small")
-    assert sums_server.get("bucket", "a") == DATA
-    assert (level(store, in_parts=True), level(store, in_parts=False)) == ("md5", "md5")

@@ -281,6 +281,21 @@ Refusal GcsProtocol::refusal(const ErrorResponse& response) const {
           .stale_credentials = status == 401};
 }
 
+// Some proxies answer errors with 200.
+std::optional<Refusal> GcsProtocol::late_refusal(const ErrorResponse& response) const {
+  std::string_view body = response.body;
+  if (shape_of(body) != BodyShape::kJson) return std::nullopt;
+  body.remove_prefix(std::min(body.find('"'), body.size()));
+  if (!body.starts_with("\"error\"")) return std::nullopt;
+  ResponseHead head = response.head;
+  const int code = parse_gcs_error(response.body).code;
+  head.status = code >= 400 ? code : 500;
+  return refusal({.head = head,
+                  .body = response.body,
+                  .of_removal = response.of_removal,
+                  .of_replacement = response.of_replacement});
+}
+
 Result<Provider> gcs_provider(const Url& url, const StoreOptions& options) {
   constexpr std::string_view kGoogle = "https://storage.googleapis.com";
   Result<Endpoint> endpoint =

@@ -49,6 +49,10 @@ class GcsProtocol final : public Protocol {
   UploadMethod default_upload_method() const override { return UploadMethod::kParts; }
   std::unique_ptr<Signer> make_signer() const override;
   Refusal refusal(const ErrorResponse& response) const override;
+  std::optional<Refusal> late_refusal(const ErrorResponse& response) const override;
+  bool may_send(BodyShape shape) const override {
+    return shape == BodyShape::kEmpty || shape == BodyShape::kJson;
+  }
   std::string url_of(std::string_view name) const override;
 
  private:

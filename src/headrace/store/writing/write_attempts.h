@@ -32,6 +32,7 @@ class WriteAttempt final : public PublishAttempt {
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override { return match != Match::kOther; }
   bool adapts_to(Error& error) override { return sums_.refused(error, refusal()->blames_taken); }
+  // What describes the object is read, where there is any.
   bool change_ignores_body() const override { return true; }
   std::optional<Description> description() const override {
     return Description{.content_type = request_.content_type,
