@@ -50,8 +50,8 @@ Result<void> for_each_piece(const UploadPart& part,
 // the engine stops.
 class PartBody final : public BodySource, public std::enable_shared_from_this<PartBody> {
  public:
-  // `readers` may be null if the part has no source.
   enum class Holds : uint8_t { kSource, kAll };
+  // `readers` may be null if the part has no source.
   PartBody(std::shared_ptr<const UploadPart> part, Holds holds, std::shared_ptr<ThreadPool> readers,
            std::shared_ptr<BlockPool> pool)
       : part_(std::move(part)),
