@@ -487,6 +487,7 @@ class StoreHandle {
     const std::optional<SumLevel> level = store().written_sums(in_parts);
     return level ? std::optional(to_string(*level)) : std::nullopt;
   }
+  bool tells_sums() const { return store().tells_sums(); }
   uint64_t expected_object_bytes() const { return store().expected_object_bytes(); }
   uint64_t useful_in_flight() const { return store().useful_in_flight(); }
   uint64_t useful_ahead() const { return store().useful_ahead(); }
@@ -669,6 +670,7 @@ void bind_store(nb::module_& module) {
            "Logs, once for each host, that an object was read whole and compared with nothing.")
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def("written_sums", &StoreHandle::written_sums, nb::arg("in_parts"))
+      .def_prop_ro("tells_sums", &StoreHandle::tells_sums)
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_ahead", &StoreHandle::useful_ahead)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fuzz/check.h"
+#include "headrace/format/body_shape.h"
 #include "headrace/format/format_test_support.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/percent.h"
@@ -191,7 +192,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const std::optional<XmlError> late = parse_late_xml_error(text)) {
     check(late->code == error.code);
+    check(shape_of(text) != BodyShape::kHtml);
   }
+  // White space in front changes nothing.
+  if (!text.starts_with("\xEF")) check(shape_of(cat(" \n", text)) == shape_of(text));
   if (const Result<CopiedObject> copied = parse_copied(text)) {
     check(!copied->generation.empty());
     bool was_of_parts = false;

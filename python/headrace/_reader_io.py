@@ -148,8 +148,15 @@ class ObjectReaderIO(io.BufferedIOBase):
 
     def _completed(self, info: ObjectInfo, verify: bool) -> ObjectInfo:
         """Return `info` with what is left out, such as the sum, which S3 does not list."""
-        lacks_sum = verify and info.checksum is None and not is_local(self._store.url)
-        if info.size_bytes is not None and info.generation and not lacks_sum:
+        is_known = info.size_bytes is not None and info.generation
+        lacks_sum = (
+            verify
+            and info.checksum is None
+            and info.size_bytes != 0
+            and not is_local(self._store.url)
+        )
+        # A service that has refused to tell sums is not asked for them.
+        if is_known and not (lacks_sum and self._store._handle().tells_sums):
             return info
         found = self._open(info.name)
         if info.generation in ("", found.generation):

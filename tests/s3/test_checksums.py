@@ -194,6 +194,26 @@ def test_a_file_that_a_listing_names_is_compared_too(server: FaultServer, algori
         file.read()
 
 
+def test_a_file_that_a_listing_names_is_opened_without_a_request_where_no_sum_is_told(
+    server: FaultServer,
+) -> None:
+    server.put("bucket", "a", DATA)
+    server.put("bucket", "empty", b"")
+    store = open_store(server)
+    a, empty = store.list()
+    seen = len(requests(server))
+    with headrace.open(empty, store=store) as file:
+        assert file.read() == b""
+    assert requests(server, since=seen) == [], "there is nothing to be compared"
+    mode = {"header": {"name": "x-amz-checksum-mode", "contains": ""}}
+    server.faults([{"match": mode, "action": {"status": 501}}])
+    store.stat("a")  # which learns that the service refuses to be asked
+    seen = len(requests(server))
+    with headrace.open(a, store=store) as file:
+        assert file.read() == DATA
+    assert not any(each.startswith("HEAD") for each in requests(server, since=seen))
+
+
 def test_a_file_that_a_listing_names_is_not_another_generation(server: FaultServer) -> None:
     server.put("bucket", "a", DATA, checksumAlgorithm="CRC32")
     store = open_store(server)

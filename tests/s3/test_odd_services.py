@@ -357,6 +357,22 @@ def test_of_two_sums_in_one_answer_the_one_that_is_known_is_compared(
         write_parts(store, "e")
 
 
+def test_a_malformed_sum_that_is_told_of_what_was_sent_is_none(
+    serve: Callable[[Service], Store],
+) -> None:
+    class Malformed(Service):
+        def answer(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Answer:
+            status, body, more = super().answer(method, path, headers, data)
+            return status, body, more | {"x-amz-checksum-crc32c": "no sum"}
+
+    service = Malformed()
+    store = serve(service)
+    write_parts(store)
+    store.write("b", b"small")
+    assert service.objects == {"a": DATA, "b": b"small"}
+    assert [store._handle().written_sums(each) for each in (True, False)] == ["md5", "md5"]
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_end_of_an_upload_may_tell_a_sum_that_is_not_known_beside_one_that_is(
     serve: Callable[[Service], Store], wrong: bool
@@ -381,6 +397,104 @@ def test_the_end_of_an_upload_may_tell_a_sum_that_is_not_known_beside_one_that_i
         return
     assert write_parts(store).size_bytes == len(DATA)
     assert "HEAD" not in [method for method, _, _ in service.requests], "the answer has proved it"
+
+
+def test_a_sum_of_the_whole_may_be_called_one_of_the_parts(
+    serve: Callable[[Service], Store],
+) -> None:
+    class Ending(Service):
+        def end(self, name: str) -> Answer:
+            super().end(name)
+            whole = google_crc32c.value(self.objects[name]).to_bytes(4, "big")
+            sums = (
+                "<ChecksumType>COMPOSITE</ChecksumType>"
+                f"<ChecksumCRC32C>{base64.b64encode(whole).decode()}</ChecksumCRC32C>"
+            )
+            return 200, f'<R><ETag>"made"</ETag>{sums}</R>'.encode(), {}
+
+    service = Ending()
+    assert write_parts(serve(service)).size_bytes == len(DATA)
+    assert "HEAD" not in [method for method, _, _ in service.requests], "the answer has proved it"
+
+
+# ── Answers that are not the service's ───────────────────────────────────────────────────────
+
+PAGES = [b"<!DOCTYPE html><html>log in</html>", b'{"login": "https://proxy"}', b"Welcome"]
+NO_PAGES = [b"", b" \n", b'<?xml version="1.0"?><DeleteResult/>']
+
+
+class Portal(Service):
+    """What something in between answers now and then, while nothing reaches the service."""
+
+    def __init__(self, page: bytes, *, method: str, count: int = 1_000, query: str = "") -> None:
+        super().__init__()
+        self.page, self.method, self.left, self.query = page, method, count, query
+        self.aborted = False
+
+    def answer(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Answer:
+        if method == self.method and self.query in path and self.left > 0:
+            self.left -= 1
+            self.requests.append((method, path, headers))
+            return 200, self.page, {"ETag": '"page"', "Content-Type": "text/html"}
+        if method == "DELETE":
+            self.aborted |= "uploadId" in path
+            self.objects.pop(urllib.parse.urlsplit(path).path.rpartition("/")[2], None)
+        return super().answer(method, path, headers, data)
+
+
+def asked(service: Service, method: str) -> int:
+    return [each for each, _, _ in service.requests].count(method)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_in_place_of_an_answer_to_a_delete_is_no_success(
+    serve: Callable[[Service], Store], page: bytes
+) -> None:
+    service = Portal(page, method="DELETE")
+    service.objects["a"] = b"bytes"
+    with pytest.raises(headrace.UnavailableError, match="does not come from the service"):
+        serve(service).delete("a")
+    assert asked(service, "DELETE") == 5
+    assert "a" in service.objects
+    service.left = 1
+    serve(service).delete("a")
+    assert "a" not in service.objects
+
+
+@pytest.mark.parametrize("body", NO_PAGES)
+def test_a_delete_may_be_answered_by_nothing_or_by_xml(
+    serve: Callable[[Service], Store], body: bytes
+) -> None:
+    service = Portal(body, method="DELETE")
+    service.objects["a"] = b"bytes"
+    serve(service).delete("a")
+    assert asked(service, "DELETE") == 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_in_place_of_an_answer_to_an_abort_is_no_success(
+    serve: Callable[[Service], Store], page: bytes
+) -> None:
+    service = Portal(page, method="DELETE", count=1, query="uploadId=")
+    assert serve(service)._handle().abort_upload("a", "u")
+    assert asked(service, "DELETE") == 2
+    assert service.aborted
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_in_place_of_an_answer_to_a_write_is_no_success(
+    serve: Callable[[Service], Store], page: bytes
+) -> None:
+    service = Portal(page, method="PUT", count=1)
+    store = serve(service)
+    store.write("a", b"bytes")
+    assert service.objects["a"] == b"bytes"
+    service.left = 1
+    write_parts(store, "b")
+    assert service.objects["b"] == DATA
+    service.left = 1_000
+    with pytest.raises(headrace.UnavailableError, match="does not come from the service"):
+        write_parts(store, "c")
 
 
 # ── Ends of uploads ──────────────────────────────────────────────────────────────────────────

@@ -302,17 +302,58 @@ def test_a_write_that_arrives_spoilt_each_time_fails_when_it_was_sent_twice(
     assert sums_server.names("bucket") == []
 
 
-def test_lent_memory_that_changes_while_it_is_sent_is_not_sent_again(
-    sums_server: FaultServer,
+@pytest.mark.parametrize("forced", ["auto", "crc32c", "crc64nvme", "composite", "md5", "none"])
+@pytest.mark.parametrize("part_bytes", [PART, len(DATA)], ids=["in parts", "at once"])
+def test_lent_memory_that_changes_before_it_is_sent_is_an_error_at_every_level(
+    sums_server: FaultServer, forced: Any, part_bytes: int
 ) -> None:
     data = bytearray(DATA)
-    writer = open_store(sums_server.url).open_writer("a", part_bytes=PART)
+    store = open_store(sums_server.url, provider=headrace.S3Options(checksum=forced))
+    writer = store.open_writer("a", part_bytes=part_bytes)
     writer.write_lent(data)
     data[-1] ^= 0xFF  # of the last part, which is sent at the end
-    with pytest.raises(headrace.CorruptDataError, match=r"part 3.*have changed since"):
+    with pytest.raises(headrace.CorruptDataError, match="have changed since"):
         writer.close()
-    assert kinds(sums_server).count("multipart_part") == 3
+    in_parts = part_bytes == PART
+    assert kinds(sums_server).count("multipart_part" if in_parts else "upload") <= 3 * in_parts + 1
     assert sums_server.names("bucket") == []
+    assert sums_server.uploads()["multipart"] == []
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["at first", "once known"])
+def test_lent_memory_that_changes_is_an_error_where_the_service_ignores_sums(
+    sums_server: FaultServer, knows: bool
+) -> None:
+    sums_server.bucket("bucket", checksums=False)
+    store = open_store(sums_server.url)
+    if knows:
+        in_parts(store)
+    data = bytearray(DATA)
+    writer = store.open_writer("b", part_bytes=len(DATA) // 2 + 1)
+    data[0] ^= 1  # otherwise than what is there already
+    writer.write_lent(data)
+    data[-1] ^= 0xFF
+    with pytest.raises(headrace.CorruptDataError, match="have changed since"):
+        writer.close()
+    assert "b" not in sums_server.names("bucket")
+
+
+def test_lent_memory_that_changes_while_it_is_sent_becomes_no_object_where_nothing_proves_it() -> (
+    None
+):
+    with service(compares_md5=False, etags_are_md5=False, spoils=False) as server:
+        data = bytearray(64 << 20)
+
+        def change() -> None:
+            data[-1] = 1
+
+        server.at_first_bytes = change
+        store = open_store(server.url, provider=headrace.S3Options(checksum="none"))
+        writer = store.open_writer("a", part_bytes=32 << 20)
+        writer.write_lent(data)
+        with pytest.raises(headrace.CorruptDataError, match="have changed since"):
+            writer.close()
+        assert server.object == b""
 
 
 # ── Services that spoil what they are sent ───────────────────────────────────────────────────────
@@ -342,7 +383,11 @@ class Spoiling(BaseHTTPRequestHandler):
         return f'"{hashlib.md5(data + salt).hexdigest()}"'
 
     def received(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        size = int(self.headers.get("Content-Length") or 0)
+        first = self.rfile.read(min(size, 1 << 10))
+        if size:
+            self.state.at_first_bytes()
+        return first + self.rfile.read(size - len(first))
 
     def do_POST(self) -> None:
         body = self.received().decode()
@@ -357,6 +402,9 @@ class Spoiling(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         data = self.received()
+        if len(data) < int(self.headers["Content-Length"]):
+            self.close_connection = True
+            return
         number = int(parse_qs(urlsplit(self.path).query)["partNumber"][0])
         self.state.sent.append((number, "Content-MD5" in self.headers))
         if number == 2 and self.state.spoils:
@@ -388,6 +436,7 @@ def service(*, compares_md5: bool, etags_are_md5: bool, spoils: bool) -> Iterato
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Spoiling)
     server.parts, server.sent, server.object = {}, [], b""
     server.compares_md5, server.etags_are_md5 = compares_md5, etags_are_md5
+    server.at_first_bytes = lambda: None
     server.spoils, server.url = spoils, f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -437,3 +486,52 @@ def test_refused_credentials_are_an_error_and_teach_nothing_about_sums(
     fresh = open_store(sums_server.url)
     in_parts(fresh, "b") if parts else fresh.write("b", b"hello")
     assert level(fresh, in_parts=parts) == "crc32c"
+
+
+# ── Levels that the service has taken before ─────────────────────────────────────────────────────
+
+
+def refused_in_unknown_words(*headers: tuple[str, str]) -> list[dict[str, Any]]:
+    rules = refusing(*headers, status=400)
+    for rule in rules:
+        rule["action"]["reason"] = "Wrong"
+    return rules
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["at once", "in parts"])
+def test_a_sum_that_was_taken_is_left_out_if_it_is_what_is_refused_later(
+    sums_server: FaultServer, parts: bool
+) -> None:
+    store = open_store(sums_server.url)
+    in_parts(store) if parts else store.write("a", b"before")
+    assert level(store, in_parts=parts) == "crc32c"
+    sums_server.faults(refused_in_unknown_words(CRC32C, ALGORITHM))
+    in_parts(store, "b") if parts else store.write("b", DATA)
+    assert sums_server.get("bucket", "b") == DATA
+    assert level(store, in_parts=parts) == "md5"
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["at once", "in parts"])
+def test_a_refusal_in_unknown_words_costs_no_sum_unless_the_bytes_are_taken_without(
+    sums_server: FaultServer, parts: bool
+) -> None:
+    store = open_store(sums_server.url)
+    in_parts(store) if parts else store.write("a", b"before")
+    match = {"method": "PUT", "target_contains": "partNumber=2" if parts else "/bucket/b"}
+    action = {"status": 400, "reason": "Wrong", "message": "no"}
+    sums_server.faults([{"match": match, "action": action}])
+    seen = len(sums_server.log())
+    with pytest.raises(headrace.InvalidArgumentError, match="Wrong"):
+        in_parts(store, "b") if parts else store.write("b", DATA)
+    refused = [each for each in sums_server.log()[seen:] if each["status"] == 400]
+    sums = [{"x-amz-checksum-crc32c", "content-md5"} & set(each["headers"]) for each in refused]
+    assert sums == [{"x-amz-checksum-crc32c"}] * 2 + [{"content-md5"}] * 2
+    taken = [
+        each for each in sums_server.log() if each["status"] == 200 and each["method"] == "PUT"
+    ]
+    assert all("x-amz-checksum-crc32c" in each["headers"] for each in taken)
+    assert level(store, in_parts=parts) == "crc32c"
+    # Refused once: such bytes may have been spoilt on their way.
+    sums_server.faults([{"match": match, "count": 1, "action": action}])
+    in_parts(store, "b") if parts else store.write("b", DATA)
+    assert level(store, in_parts=parts) == "crc32c"

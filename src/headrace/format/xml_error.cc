@@ -1,11 +1,11 @@
 #include "headrace/format/xml_error.h"
 
-#include <algorithm>
 #include <charconv>
 #include <string>
 #include <system_error>
 
 #include "headrace/base/ascii.h"
+#include "headrace/format/body_shape.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/xml.h"
 
@@ -22,24 +22,10 @@ pugi::xml_node error_of(const XmlDocument& document) {
   return {};
 }
 
-// The name of the first element, with its prefix; "" if there is none.
-std::string_view first_name(std::string_view xml) {
-  while (true) {
-    xml.remove_prefix(std::min(xml.find('<'), xml.size()));
-    if (xml.empty()) return "";
-    const bool is_comment = xml.starts_with("<!--");
-    if (!is_comment && !xml.starts_with("<?") && !xml.starts_with("<!")) break;
-    const std::string_view end = is_comment ? "-->" : ">";
-    xml.remove_prefix(std::min(xml.find(end), xml.size()));
-  }
-  xml.remove_prefix(1);
-  return xml.substr(0, xml.find_first_of(" \t\r\n/>"));
-}
-
 }  // namespace
 
 std::optional<XmlError> parse_late_xml_error(std::string_view xml) {
-  std::string_view name = first_name(xml);
+  std::string_view name = first_element(xml);
   name.remove_prefix(name.find(':') + 1);  // npos + 1 is 0
   if (name != "Error" && name != "ErrorResponse") return std::nullopt;
   return parse_xml_error(xml);

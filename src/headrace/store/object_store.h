@@ -82,6 +82,8 @@ class ObjectStore {
   // What proves the bytes that are written, by one request or in parts; none: it is not known yet,
   // or nothing does.
   virtual std::optional<SumLevel> written_sums(bool /*in_parts*/) const { return std::nullopt; }
+  // Whether a stat may tell the sum of an object: not where the service has refused to.
+  virtual bool tells_sums() const { return true; }
   // How many objects a caller should have in flight.
   virtual uint64_t useful_in_flight() const = 0;
   // How many objects a caller who takes them in order should have in flight or ready: more where

@@ -37,6 +37,14 @@ Result<size_t> FileSource::read(uint64_t offset_bytes, std::span<std::byte> into
   }
 }
 
+Error bytes_changed(const UploadPart& part) {
+  return Error(Code::kCorrupt, part.source != nullptr
+                                   ? "the file that is sent has changed since its checksum was "
+                                     "computed"
+                                   : "its bytes have changed since they were lent to be written: "
+                                     "change them only after close() has returned");
+}
+
 Result<void> for_each_piece(const UploadPart& part,
                             const std::function<void(std::span<const std::byte>)>& take) {
   if (part.source != nullptr) {
@@ -50,11 +58,18 @@ Result<void> for_each_piece(const UploadPart& part,
       take(piece);
     }
   }
-  for (const std::span<const std::byte> span : part.spans) take(span);
+  for (std::span<const std::byte> span : part.spans) {
+    while (!span.empty()) {
+      const size_t size = std::min<size_t>(span.size(), kSourcePieceBytes);
+      take(span.first(size));
+      span = span.subspan(size);
+    }
+  }
   return {};
 }
 
 void PartBody::read(uint64_t offset_bytes, Done done) {
+  if (part_->source == nullptr) return done(read_now(offset_bytes));
   auto kept = std::make_shared<Done>(std::move(done));  // a job that is refused keeps nothing
   const bool posted = readers_->post(
       [self = shared_from_this(), offset_bytes, kept] { (*kept)(self->read_now(offset_bytes)); });
@@ -70,16 +85,37 @@ Result<std::span<const std::byte>> PartBody::read_now(uint64_t offset_bytes) {
   }
   const std::span<std::byte> piece =
       piece_.bytes().first(std::min(piece_.size_bytes(), size_bytes() - offset_bytes));
-  if (Result<void> filled = fill(*part_->source, part_->source_begin_bytes + offset_bytes, piece);
-      !filled) {
-    return std::unexpected(std::move(filled.error()));
+  const uint64_t left_of_source =
+      part_->source_size_bytes - std::min(offset_bytes, part_->source_size_bytes);
+  const std::span<std::byte> read = piece.first(std::min<uint64_t>(piece.size(), left_of_source));
+  if (!read.empty()) {
+    Result<void> filled = fill(*part_->source, part_->source_begin_bytes + offset_bytes, read);
+    if (!filled) return std::unexpected(std::move(filled.error()));
   }
-  crc32c_ = offset_bytes == 0 ? Crc32c().extended(piece) : crc32c_.extended(piece);
+  if (offset_bytes == 0) {
+    crc32c_ = Crc32c();
+    next_span_ = next_byte_ = 0;
+  }
+  copy_next(piece.subspan(read.size()));
+  crc32c_ = crc32c_.extended(piece);
   const bool is_last = offset_bytes + piece.size() == size_bytes();
-  if (is_last && crc32c_ != part_->source_crc32c) {
-    return corrupt("the file that is sent has changed since its checksum was computed");
+  if (is_last && crc32c_ != (holds_ == Holds::kAll ? part_->crc32c : part_->source_crc32c)) {
+    return std::unexpected(bytes_changed(*part_));
   }
   return piece;
+}
+
+void PartBody::copy_next(std::span<std::byte> into) {
+  while (!into.empty()) {
+    const std::span<const std::byte> left = part_->spans[next_span_].subspan(next_byte_);
+    const size_t size = std::min(left.size(), into.size());
+    std::memcpy(into.data(), left.data(), size);
+    into = into.subspan(size);
+    next_byte_ += size;
+    if (size < left.size()) return;
+    ++next_span_;
+    next_byte_ = 0;
+  }
 }
 
 }  // namespace headrace

@@ -12,6 +12,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/base/units.h"
+#include "headrace/format/body_shape.h"
 #include "headrace/format/checksum.h"
 #include "headrace/format/column_page.h"
 #include "headrace/format/http_head.h"
@@ -132,12 +133,11 @@ class Protocol {
                                            uint64_t size_bytes) const = 0;
   // The sums that a write begins with, as long as nothing is known of the service.
   virtual UploadSums first_sums() const {
-    return {.known = true, .sends_whole = true, .always_told = true};
+    return {.known = true, .fixed = true, .sends_whole = true, .always_told = true};
   }
   // The sum of this kind of what was sent, by one request or as a part, that the answer's head
-  // tells; of no kind if it tells none.
-  // Errors: kCorrupt for a sum that is none.
-  virtual Result<Checksum> told_sum(const ResponseHead&, ChecksumKind) const { return Checksum(); }
+  // tells; of no kind if it tells none, or only what is no such sum.
+  virtual Checksum told_sum(const ResponseHead&, ChecksumKind) const { return {}; }
   // The MD5 of what was sent that the answer tells; of no kind: none, as far as is known.
   virtual Checksum told_md5(const ResponseHead&) const { return {}; }
   // False: the answer to a write does not tell what was made of it, so the object is looked at.
@@ -185,6 +185,8 @@ class Protocol {
   // request ends; none: it is no refusal. Its error has the status of those that are noticed in
   // time.
   virtual std::optional<Refusal> late_refusal(const ErrorResponse&) const { return std::nullopt; }
+  // Whether the service sends such a body with an answer in which nothing has to be told.
+  virtual bool may_send(BodyShape shape) const { return shape == BodyShape::kEmpty; }
   virtual std::string url_of(std::string_view name) const = 0;
 
  private:

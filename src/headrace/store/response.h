@@ -50,6 +50,9 @@ struct Refusal {
   bool moved = false;
   // It may be about a header that the service does not know, and that the request would do without.
   bool blames_headers = false;
+  // Even about one that the service has taken before: it names it, knows something not, or has
+  // words that nobody knows.
+  bool blames_taken = false;
   // This request alone is to be sent there; what comes after it goes where it always went. A
   // pointer, since refusals are part of the frames of reads, which are recycled up to 1 KiB.
   std::shared_ptr<const Elsewhere> elsewhere = nullptr;

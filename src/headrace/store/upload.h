@@ -42,6 +42,9 @@ struct UploadPart {
   std::vector<std::span<const std::byte>> spans = {};  // in order
   std::vector<Block> blocks = {};
   std::vector<std::shared_ptr<const void>> lent = {};
+
+  // Whether some of its bytes are in memory of others, who may write to it meanwhile.
+  bool is_lent() const { return !lent.empty() || (blocks.empty() && !spans.empty()); }
 };
 
 // The upload of one object in parts. Its ObjectWriter calls, in this order: send() for each part in

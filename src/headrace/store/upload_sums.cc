@@ -53,7 +53,7 @@ UploadSums after_start(UploadSums sums, AnnouncedSum said) {
 
 std::optional<UploadSums> after_refused_start(const UploadSums& sums) {
   if (sums.ignored) return UploadSums{.level = SumLevel::kMd5, .etags = sums.etags};
-  if (sums.known) return std::nullopt;
+  if (sums.fixed) return std::nullopt;
   switch (sums.level) {
     case SumLevel::kCrc32c: return UploadSums{.level = SumLevel::kCrc64Nvme};
     case SumLevel::kCrc64Nvme: return UploadSums{.level = SumLevel::kComposite};
@@ -85,12 +85,13 @@ UploadSums after_bytes(UploadSums sums, bool told, bool etag_is_md5) {
 
 std::optional<UploadSums> after_refused_bytes(const UploadSums& sums) {
   if (sums.ignored) return UploadSums{.level = SumLevel::kMd5, .etags = sums.etags};
-  if (sums.known || sums.level == SumLevel::kSize) return std::nullopt;
+  if (sums.fixed || sums.level == SumLevel::kSize) return std::nullopt;
   if (sums.level == SumLevel::kMd5) return UploadSums{.level = SumLevel::kSize};
   return UploadSums{.level = SumLevel::kMd5};
 }
 
-bool may_be_about_sums(const Error& refusal) {
+bool may_be_about_sums(const UploadSums& sums, const Error& refusal, bool blames_taken) {
+  if (sums.known && !sums.ignored && !blames_taken) return false;
   if (refusal.code() != Code::kInvalidArgument) return false;
   if (refusal.message().contains("InvalidDigest")) return false;
   return refusal.http_status() == 400 || refusal.http_status() == 501;

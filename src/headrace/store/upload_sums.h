@@ -56,7 +56,8 @@ enum class AnnouncedSum : uint8_t { kNone, kWhole, kOfParts };
 // functions below make the next one from an answer.
 struct UploadSums {
   SumLevel level = SumLevel::kCrc32c;
-  bool known = false;        // an answer has shown it, or the caller has said it
+  bool known = false;        // an answer has shown it, or it is fixed
+  bool fixed = false;        // the caller or the protocol has said it: no other level is tried
   bool sends_whole = false;  // the sum of the whole object goes with the end of an upload
   // On the level of MD5: the CRC-32C goes along as on this level, which the service takes and tells
   // nothing of. It may compare it, and an object may keep it.
@@ -78,15 +79,16 @@ std::optional<SumLevel> sum_level(std::string_view name);
 
 // The start of an upload was accepted.
 UploadSums after_start(UploadSums sums, AnnouncedSum said);
-// The start was refused: what to try next. None: sums are not the reason.
+// The start was refused for its sum: what to try next. None: there is nothing else.
 std::optional<UploadSums> after_refused_start(const UploadSums& sums);
 // Bytes were accepted. `told`: the answer has the sum of the level's kind; `etag_is_md5`: its ETag
 // is the MD5 of the bytes. If it is still not known, nothing has proved the bytes yet.
 UploadSums after_bytes(UploadSums sums, bool told, bool etag_is_md5);
-// Bytes were refused: what to try next. None: sums are not the reason.
+// Bytes were refused for their sum: what to try next. None: there is nothing else.
 std::optional<UploadSums> after_refused_bytes(const UploadSums& sums);
-// Whether a header may be the reason of this refusal. One that is about the bytes is not.
-bool may_be_about_sums(const Error& refusal);
+// Whether the sum of this request may be the reason of its refusal. One that is about the bytes is
+// not; nor is one on a level that the service has taken before, unless `blames_taken`.
+bool may_be_about_sums(const UploadSums& sums, const Error& refusal, bool blames_taken);
 
 // What has been learned of one bucket. What is less than the best is forgotten after a while, so
 // that it is tried again.
@@ -106,8 +108,9 @@ class SumsRecord {
   TimePoint since_ HEADRACE_GUARDED_BY(mutex_){};
 };
 
-// The sums of one upload, on their way down until an answer settles them: what is shared by its
-// requests. What has not been settled is learned by nobody.
+// The sums of one upload: what is shared by its requests. A request on its way down keeps its level
+// to itself; others hear of it once the service has accepted what was sent so. What has not been
+// settled is learned by nobody.
 // Thread: any.
 class SumLadder {
  public:
@@ -119,14 +122,14 @@ class SumLadder {
     const Lock lock(mutex_);
     return sums_;
   }
-  // What to try next, after a refusal.
-  void try_next(const UploadSums& next) {
+  // For the requests that follow the start of the upload, which was accepted on this level.
+  void begin_with(const UploadSums& next) {
     const Lock lock(mutex_);
     sums_ = next;
   }
   // What follows from an answer that accepts.
   void settle(const UploadSums& next) {
-    try_next(next);
+    begin_with(next);
     if (learned_) learned_(next);
   }
 

@@ -32,11 +32,12 @@ TEST(UploadSums, RefusedBytesAreTriedWithTheirMd5AndThenWithNothing) {
   EXPECT_THAT(tried, ElementsAre(SumLevel::kCrc32c, SumLevel::kMd5, SumLevel::kSize));
 }
 
-TEST(UploadSums, WhatIsKnownIsNotTriedAgain) {
+TEST(UploadSums, WhatIsFixedIsNotLeft) {
   for (const SumLevel level : {SumLevel::kCrc32c, SumLevel::kCrc64Nvme, SumLevel::kComposite,
                                SumLevel::kMd5, SumLevel::kSize}) {
-    EXPECT_EQ(after_refused_start({.level = level, .known = true}), std::nullopt);
-    EXPECT_EQ(after_refused_bytes({.level = level, .known = true}), std::nullopt);
+    const UploadSums fixed{.level = level, .known = true, .fixed = true};
+    EXPECT_EQ(after_refused_start(fixed), std::nullopt);
+    EXPECT_EQ(after_refused_bytes(fixed), std::nullopt);
     EXPECT_EQ(after_bytes({.level = level, .known = true}, false, false).level, level);
   }
 }
@@ -81,13 +82,23 @@ TEST(UploadSums, AHeaderThatWasIgnoredAndIsRefusedLaterIsLeftOut) {
 }
 
 TEST(UploadSums, ARefusalThatIsAboutTheBytesOrThePersonTeachesNothing) {
-  EXPECT_TRUE(may_be_about_sums(refusal(501)));
-  EXPECT_TRUE(may_be_about_sums(refusal(400)));
-  EXPECT_FALSE(may_be_about_sums(refusal(400, "InvalidDigest: the Content-MD5 is not valid")));
-  EXPECT_FALSE(may_be_about_sums(refusal(409)));
-  EXPECT_FALSE(may_be_about_sums(Error(Code::kCorrupt, "BadDigest").with_http_status(400)));
-  EXPECT_FALSE(may_be_about_sums(Error(Code::kPermissionDenied, "").with_http_status(400)));
-  EXPECT_FALSE(may_be_about_sums(Error(Code::kUnavailable, "").with_http_status(503)));
+  const auto is_sum = [](const Error& error) {
+    return may_be_about_sums({}, error, /*blames_taken=*/false);
+  };
+  EXPECT_TRUE(is_sum(refusal(501)));
+  EXPECT_TRUE(is_sum(refusal(400)));
+  EXPECT_FALSE(is_sum(refusal(400, "InvalidDigest: the Content-MD5 is not valid")));
+  EXPECT_FALSE(is_sum(refusal(409)));
+  EXPECT_FALSE(is_sum(Error(Code::kCorrupt, "BadDigest").with_http_status(400)));
+  EXPECT_FALSE(is_sum(Error(Code::kPermissionDenied, "").with_http_status(400)));
+  EXPECT_FALSE(is_sum(Error(Code::kUnavailable, "").with_http_status(503)));
+}
+
+TEST(UploadSums, WhatTheServiceHasTakenIsBlamedOnlyByARefusalThatMayBeAboutIt) {
+  EXPECT_FALSE(may_be_about_sums({.known = true}, refusal(400), /*blames_taken=*/false));
+  EXPECT_TRUE(may_be_about_sums({.known = true}, refusal(400), /*blames_taken=*/true));
+  const UploadSums ignored{.level = SumLevel::kMd5, .known = true, .ignored = SumLevel::kCrc32c};
+  EXPECT_TRUE(may_be_about_sums(ignored, refusal(400), /*blames_taken=*/false));
 }
 
 TEST(SumsRecord, ForgetsAfterAWhileWhatIsLessThanTheBest) {

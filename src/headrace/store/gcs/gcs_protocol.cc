@@ -68,8 +68,8 @@ void GcsProtocol::build_read(HttpRequest& request, std::string_view name,
   }
 }
 
-Result<Checksum> GcsProtocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
-  if (kind != ChecksumKind::kCrc32c) return Checksum();
+Checksum GcsProtocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
+  if (kind != ChecksumKind::kCrc32c) return {};
   std::optional<Crc32c> crc32c;
   for (const HeaderField& field : head.fields()) {
     if (!same_ignoring_case(field.name, "x-goog-hash")) continue;
@@ -256,6 +256,21 @@ Refusal GcsProtocol::refusal(const ErrorResponse& response) const {
                        .with_retry_after(
                            parse_retry_after(retry_after, std::chrono::system_clock::now())),
           .stale_credentials = status == 401};
+}
+
+// Some proxies answer errors with 200.
+std::optional<Refusal> GcsProtocol::late_refusal(const ErrorResponse& response) const {
+  std::string_view body = response.body;
+  if (shape_of(body) != BodyShape::kJson) return std::nullopt;
+  body.remove_prefix(std::min(body.find('"'), body.size()));
+  if (!body.starts_with("\"error\"")) return std::nullopt;
+  ResponseHead head = response.head;
+  const int code = parse_gcs_error(response.body).code;
+  head.status = code >= 400 ? code : 500;
+  return refusal({.head = head,
+                  .body = response.body,
+                  .of_removal = response.of_removal,
+                  .of_replacement = response.of_replacement});
 }
 
 Result<Provider> gcs_provider(const Url& url, const StoreOptions& options) {

@@ -28,7 +28,7 @@ class GcsProtocol final : public Protocol {
                   std::optional<ByteRange> range) const override;
   ReadFacts read_facts(const ResponseHead& head) const override;
   // Answers of the XML API tell it.
-  Result<Checksum> told_sum(const ResponseHead& head, ChecksumKind kind) const override;
+  Checksum told_sum(const ResponseHead& head, ChecksumKind kind) const override;
   ChecksumKind sum_told_with_parts() const override { return ChecksumKind::kCrc32c; }
   ListBounds list_bounds() const override { return ListBounds::kExact; }
   void build_list(HttpRequest& request, const ListRequest& list) const override;
@@ -51,6 +51,10 @@ class GcsProtocol final : public Protocol {
   UploadMethod default_upload_method() const override { return UploadMethod::kParts; }
   std::unique_ptr<Signer> make_signer() const override;
   Refusal refusal(const ErrorResponse& response) const override;
+  std::optional<Refusal> late_refusal(const ErrorResponse& response) const override;
+  bool may_send(BodyShape shape) const override {
+    return shape == BodyShape::kEmpty || shape == BodyShape::kJson;
+  }
   std::string url_of(std::string_view name) const override;
 
  private:

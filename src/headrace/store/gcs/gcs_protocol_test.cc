@@ -320,6 +320,22 @@ INSTANTIATE_TEST_SUITE_P(
       return cat(info.param.status, "_", info.param.reason, "_", info.index);
     });
 
+TEST(GcsProtocol, AnErrorWithAGoodStatusIsARefusal) {
+  ResponseHead head;
+  ASSERT_TRUE(parse_response_head("HTTP/1.1 200 OK\r\n\r\n", head));
+  const auto late = [&](std::string_view body) {
+    return kPlain.late_refusal({.head = head, .body = body});
+  };
+  EXPECT_EQ(late(R"({ "error": {"code": 403, "message": "no"}})")->error.code(),
+            Code::kPermissionDenied);
+  EXPECT_EQ(late(R"({"error":"x"})")->error.code(), Code::kUnavailable);
+  for (const char* body :
+       {"", "{}", R"({"kind":"storage#object","error":1})", "<html>", "\"error\""}) {
+    EXPECT_FALSE(late(body)) << body;
+  }
+  EXPECT_FALSE(kPlain.may_send(BodyShape::kHtml));
+}
+
 std::string throttled(std::string_view reason, std::string_view message) {
   const std::string body = cat(R"({"error":{"code":429,"message":")", message,
                                R"(","errors":[{"reason":")", reason, R"("}]}})");

@@ -96,7 +96,7 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::write(WriteRequest request,
                                                       std::span<const std::byte> bytes) {
   std::string name = request.name;
   return run_named<WriteAttempt>(std::move(name), std::move(request), bytes,
-                                 remote_->learned().conditions, remote_->write_sums());
+                                 remote_->write_facts());
 }
 
 Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions options) {

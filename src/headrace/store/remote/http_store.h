@@ -55,6 +55,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   std::optional<SumLevel> written_sums(bool in_parts) const override {
     return remote_->written_sums(in_parts);
   }
+  bool tells_sums() const override { return remote_->tells_sums(); }
   std::string url_of(std::string_view name) const override { return remote_->url_of(name); }
   uint64_t expected_object_bytes() const override { return reader_->expected_object_bytes(); }
   uint64_t useful_in_flight() const override { return remote_->host().admission.limit(); }

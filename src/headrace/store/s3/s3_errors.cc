@@ -1,5 +1,7 @@
 #include "headrace/store/s3/s3_errors.h"
 
+#include <array>
+
 namespace headrace {
 
 Code s3_code_of(int status, std::string_view code) {
@@ -34,18 +36,35 @@ Code s3_code_of(int status, std::string_view code) {
   return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
 }
 
-int s3_late_status(std::string_view code) {
+std::optional<int> s3_status_of(std::string_view code) {
   if (is_one_of(code, {"AccessDenied", "AccountProblem", "AllAccessDisabled", "InvalidAccessKeyId",
-                       "InvalidObjectState", "RequestTimeTooSkewed", "SignatureDoesNotMatch"})) {
+                       "InvalidObjectState", "InvalidPayer", "NotSignedUp", "QuotaExceeded",
+                       "RequestTimeTooSkewed", "SignatureDoesNotMatch"})) {
     return 403;
   }
   if (code.starts_with("NoSuch")) return 404;
+  if (code == "MethodNotAllowed") return 405;
+  if (is_one_of(code, {"OperationAborted", "ConditionalRequestConflict", "InvalidBucketState"})) {
+    return 409;
+  }
+  if (code == "MissingContentLength") return 411;
   if (code == "PreconditionFailed") return 412;
+  if (code == "InvalidRange") return 416;
+  if (code == "InternalError") return 500;
   if (code == "NotImplemented") return 501;
-  const bool is_bad = is_one_of(code, {"MethodNotAllowed", "NotSupported"}) ||
-                      code.starts_with("EntityToo") || code.starts_with("Invalid") ||
-                      code.starts_with("Malformed") || code.starts_with("Unsupported");
-  return is_bad ? 400 : 500;
+  if (is_one_of(code, {"Busy", "ServiceUnavailable", "SlowDown"})) return 503;
+  constexpr std::array<std::string_view, 13> kBeginnings = {
+      "Authorization", "Bad",     "EntityToo",  "IllegalLocation", "IncompleteBody",
+      "Invalid",       "KMS.",    "KeyTooLong", "Malformed",       "MetadataTooLarge",
+      "Missing",       "TooMany", "Unsupported"};
+  const bool is_bad =
+      std::ranges::any_of(kBeginnings,
+                          [code](std::string_view each) { return code.starts_with(each); }) ||
+      is_one_of(code, {"ChecksumMismatch", "ContentMD5Mismatch", "ExpiredToken", "NotSupported",
+                       "RequestExpired", "RequestIsNotMultiPartContent", "RequestTimeout",
+                       "TokenRefreshRequired", "UnexpectedContent", "UserKeyMustBeSpecified",
+                       "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"});
+  return is_bad ? std::optional(400) : std::nullopt;
 }
 
 }  // namespace headrace

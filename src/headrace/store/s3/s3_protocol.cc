@@ -83,6 +83,7 @@ UploadSums first_sums_of(const S3Options& options) {
   const SumLevel level = *options.checksum;
   return {.level = level,
           .known = true,
+          .fixed = true,
           .sends_whole = level == SumLevel::kCrc32c || level == SumLevel::kCrc64Nvme};
 }
 
@@ -244,14 +245,14 @@ Result<ObjectInfo> S3Protocol::parse_written(const Response& response, const Wri
   return info;
 }
 
-Result<Checksum> S3Protocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
-  const std::string_view header = amz_names(kind).header;
-  const std::optional<std::string_view> told =
-      header.empty() ? std::nullopt : head.find(std::string(header));
-  if (!told) return Checksum();
-  Result<Checksum> sum = checksum_from_base64(kind, *told);
-  if (!sum) return corrupt("the answer has a malformed ", to_string(kind), " checksum");
-  return sum;
+Checksum S3Protocol::told_sum(const ResponseHead& head, ChecksumKind kind) const {
+  if (kind == ChecksumKind::kNone) return {};
+  for (const HeaderField& field : head.fields()) {
+    const std::string_view suffix = amz_checksum_suffix(field.name);
+    if (suffix.empty() || kind_of_amz_suffix(suffix) != kind) continue;
+    if (const Result<Checksum> sum = checksum_from_base64(kind, field.value)) return *sum;
+  }
+  return {};
 }
 
 Checksum S3Protocol::told_md5(const ResponseHead& head) const {
@@ -330,15 +331,23 @@ Refusal S3Protocol::refusal(const ErrorResponse& response) const {
       is_one_of(said.code, {"ExpiredToken", "InvalidToken", "RequestExpired",
                             "TokenRefreshRequired", "InvalidAccessKeyId"});
   // What is wrong with the bytes, or forbidden, is about no header.
+  const bool is_bad_request = status == 400 && code == Code::kInvalidArgument &&
+                              said.code != "InvalidDigest" &&
+                              // Of a sum or a size with what came.
+                              !said.message.contains(" match") && !said.message.contains("ismatch");
+  // In words that nobody knows, or in none: about anything.
+  const bool is_unknown = is_bad_request && (said.code == "BadRequest" || !s3_status_of(said.code));
+  const std::string words = ascii_lower(said.message);
+  const bool names_sum =
+      is_bad_request && (words.contains("x-amz-checksum") || words.contains("x-amz-sdk-checksum") ||
+                         words.contains("content-md5"));
+  refusal.blames_taken = status == 501 || is_unknown || names_sum;
   refusal.blames_headers =
-      status == 501 ||
-      (status == 400 && code == Code::kInvalidArgument && said.code != "InvalidDigest" &&
-       // Of a sum or a size with what came.
-       !said.message.contains(" match") && !said.message.contains("ismatch") &&
-       (is_bare || said.message.contains("x-amz-") ||
-        is_one_of(said.code,
-                  {"InvalidArgument", "InvalidRequest", "NotImplemented", "UnsupportedHeader",
-                   "InvalidHeader", "NotSupported", "UnsupportedOperation"})));
+      refusal.blames_taken || (is_bad_request && words.contains("x-amz-")) ||
+      (is_bad_request &&
+       is_one_of(said.code,
+                 {"InvalidArgument", "InvalidRequest", "NotImplemented", "UnsupportedHeader",
+                  "InvalidHeader", "NotSupported", "UnsupportedOperation"}));
   // A bucket of another region: the header comes even with answers to HEAD, which have no body.
   std::string_view region = head.find("x-amz-bucket-region").value_or("");
   if (region.empty()) region = said.region;
@@ -383,7 +392,7 @@ std::optional<Refusal> S3Protocol::late_refusal(const ErrorResponse& response) c
   const std::optional<XmlError> said = parse_late_xml_error(response.body);
   if (!said) return std::nullopt;
   ResponseHead head = response.head;
-  head.status = said->code.empty() ? 500 : s3_late_status(said->code);
+  head.status = s3_status_of(said->code).value_or(500);
   return refusal({.head = head,
                   .body = response.body,
                   .of_removal = response.of_removal,

@@ -41,7 +41,7 @@ class S3Protocol final : public Protocol {
   Result<ObjectInfo> parse_written(const Response& response, const WriteRequest& write,
                                    uint64_t size_bytes) const override;
   UploadSums first_sums() const override { return first_sums_; }
-  Result<Checksum> told_sum(const ResponseHead& head, ChecksumKind kind) const override;
+  Checksum told_sum(const ResponseHead& head, ChecksumKind kind) const override;
   // Where the service does not say that it has encrypted, the ETag may be one.
   Checksum told_md5(const ResponseHead& head) const override;
   // https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
@@ -67,6 +67,9 @@ class S3Protocol final : public Protocol {
   // CompleteMultipartUpload, CopyObject and UploadPartCopy are documented to do so.
   // https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
   std::optional<Refusal> late_refusal(const ErrorResponse& response) const override;
+  bool may_send(BodyShape shape) const override {
+    return shape == BodyShape::kEmpty || shape == BodyShape::kXml;
+  }
   std::string url_of(std::string_view name) const override;
 
  private:

@@ -228,6 +228,48 @@ TEST(S3Protocol, WhatIsMalformedOrOfPartsContradictsNoSum) {
   }
 }
 
+TEST(S3Protocol, ARefusalInWordsThatNobodyKnowsMayBeAboutAnything) {
+  const S3Protocol protocol = protocol_of();
+  ResponseHead head;
+  ASSERT_TRUE(parse_response_head("HTTP/1.1 400 Bad Request\r\n\r\n", head));
+  const auto blames = [&](std::string_view code, std::string_view message = "m") {
+    const std::string body =
+        cat("<Error><Code>", code, "</Code><Message>", message, "</Message></Error>");
+    const Refusal refusal = protocol.refusal({.head = head, .body = body});
+    EXPECT_TRUE(refusal.blames_headers || !refusal.blames_taken);
+    return refusal.blames_taken     ? "what was taken"
+           : refusal.blames_headers ? "what is new"
+                                    : "no header";
+  };
+  EXPECT_STREQ(blames("Wrong"), "what was taken");
+  EXPECT_STREQ(blames("BadRequest"), "what was taken");
+  EXPECT_STREQ(blames("InvalidArgument", "X-Amz-Checksum-Crc32c is not supported"),
+               "what was taken");
+  EXPECT_STREQ(blames("InvalidArgument"), "what is new");
+  EXPECT_STREQ(blames("InvalidArgument", "x-amz-storage-class"), "what is new");
+  EXPECT_STREQ(blames("EntityTooSmall"), "no header");
+  EXPECT_STREQ(blames("InvalidDigest"), "no header");
+  EXPECT_STREQ(blames("Wrong", "the checksum does not match"), "no header");
+  EXPECT_TRUE(protocol.refusal({.head = head, .body = "<html>"}).blames_taken);
+}
+
+TEST(S3Protocol, ASumOfAPartThatIsNoneIsNotTold) {
+  const S3Protocol protocol = protocol_of();
+  for (const char* told : {"", "x", "AAAAAA==-3", "\"4waSgw==\""}) {
+    ResponseHead head;
+    const std::string line = cat("x-amz-checksum-crc32c: ", told, "\r\n");
+    const std::string alone = cat("HTTP/1.1 200 OK\r\n", line, "\r\n");
+    ASSERT_TRUE(parse_response_head(alone, head));
+    EXPECT_TRUE(protocol.told_sum(head, ChecksumKind::kCrc32c).empty()) << told;
+    const std::string both =
+        cat("HTTP/1.1 200 OK\r\n", line, "x-amz-checksum-crc32c: 4waSgw==\r\n\r\n");
+    ASSERT_TRUE(parse_response_head(both, head));
+    EXPECT_EQ(protocol.told_sum(head, ChecksumKind::kCrc32c),
+              Checksum(ChecksumKind::kCrc32c, 0xE3069283));
+    EXPECT_TRUE(protocol.told_sum(head, ChecksumKind::kNone).empty());
+  }
+}
+
 TEST(S3Protocol, AnErrorThatCannotBeReadIsARefusalToo) {
   const S3Protocol protocol = protocol_of();
   ResponseHead head;
@@ -421,20 +463,32 @@ TEST(S3LateError, MeansWhatItMeansWithItsStatus) {
     const char* code;
     Code meaning;
   };
-  for (const Mapping& each :
-       {Mapping{"InternalError", Code::kUnavailable}, Mapping{"SomethingNew", Code::kUnavailable},
-        Mapping{"", Code::kUnavailable}, Mapping{"SlowDown", Code::kThrottled},
-        Mapping{"RequestTimeout", Code::kTimedOut}, Mapping{"BadDigest", Code::kCorrupt},
-        Mapping{"AccessDenied", Code::kPermissionDenied}, Mapping{"NoSuchUpload", Code::kNotFound},
-        Mapping{"NoSuchKey", Code::kNotFound}, Mapping{"ExpiredToken", Code::kPermissionDenied},
-        Mapping{"PreconditionFailed", Code::kPreconditionFailed},
-        Mapping{"NotImplemented", Code::kInvalidArgument},
-        Mapping{"UnsupportedHeader", Code::kInvalidArgument},
-        Mapping{"RequestTimeTooSkewed", Code::kPermissionDenied},
-        Mapping{"InvalidPart", Code::kInvalidArgument},
-        Mapping{"EntityTooSmall", Code::kInvalidArgument},
-        Mapping{"MalformedXML", Code::kInvalidArgument}}) {
-    EXPECT_EQ(s3_code_of(s3_late_status(each.code), each.code), each.meaning) << each.code;
+  for (const Mapping& each : {Mapping{"InternalError", Code::kUnavailable},
+                              Mapping{"SomethingNew", Code::kUnavailable},
+                              Mapping{"", Code::kUnavailable},
+                              Mapping{"SlowDown", Code::kThrottled},
+                              Mapping{"RequestTimeout", Code::kTimedOut},
+                              Mapping{"BadDigest", Code::kCorrupt},
+                              Mapping{"AccessDenied", Code::kPermissionDenied},
+                              Mapping{"NoSuchUpload", Code::kNotFound},
+                              Mapping{"NoSuchKey", Code::kNotFound},
+                              Mapping{"ExpiredToken", Code::kPermissionDenied},
+                              Mapping{"PreconditionFailed", Code::kPreconditionFailed},
+                              Mapping{"NotImplemented", Code::kInvalidArgument},
+                              Mapping{"UnsupportedHeader", Code::kInvalidArgument},
+                              Mapping{"RequestTimeTooSkewed", Code::kPermissionDenied},
+                              Mapping{"InvalidPart", Code::kInvalidArgument},
+                              Mapping{"EntityTooSmall", Code::kInvalidArgument},
+                              Mapping{"BadRequest", Code::kInvalidArgument},
+                              Mapping{"KeyTooLong", Code::kInvalidArgument},
+                              Mapping{"KeyTooLongError", Code::kInvalidArgument},
+                              Mapping{"QuotaExceeded", Code::kPermissionDenied},
+                              Mapping{"ContentMD5Mismatch", Code::kCorrupt},
+                              Mapping{"MethodNotAllowed", Code::kInvalidArgument},
+                              Mapping{"OperationAborted", Code::kUnavailable},
+                              Mapping{"MalformedXML", Code::kInvalidArgument}}) {
+    EXPECT_EQ(s3_code_of(s3_status_of(each.code).value_or(500), each.code), each.meaning)
+        << each.code;
   }
 }
 

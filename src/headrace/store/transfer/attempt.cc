@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/base/ascii.h"
+#include "headrace/format/body_shape.h"
+
 namespace headrace {
 namespace {
 
@@ -110,6 +113,21 @@ Result<std::span<std::byte>> TextAttempt::body_space(uint64_t outstanding_bytes)
 Result<void> TextAttempt::took_body(size_t count) {
   filled_ += count;
   return {};
+}
+
+std::optional<Refusal> TextAttempt::late_refusal() const {
+  if (text().empty()) return std::nullopt;
+  if (auto refusal = protocol().late_refusal(error_response(text()))) return refusal;
+  if (!ignores_body()) return std::nullopt;
+  const BodyShape shape = shape_of(text());
+  if (shape == BodyShape::kEmpty || protocol().may_send(shape)) return std::nullopt;
+  return Refusal{
+      .error = Error(Code::kUnavailable,
+                     cat("the answer has a good status and, where nothing belongs, ", label(shape),
+                         ": it does not come from the service, but from a proxy or a page to log "
+                         "in, say. It begins with: ",
+                         printable_line(text(), 80)))
+                   .with_http_status(head_.head().status)};
 }
 
 Result<ObjectInfo> TextAttempt::below_root(Result<ObjectInfo> info) const {

@@ -171,10 +171,10 @@ class TextAttempt : public Attempt {
   Result<void> begin_body(const ResponseHead& head) override;
   Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) override;
   Result<void> took_body(size_t count) override;
-  std::optional<Refusal> late_refusal() const override {
-    if (text().empty()) return std::nullopt;
-    return protocol().late_refusal(error_response(text()));
-  }
+  // Whether nothing of the body of the present answer is read. Then one that is not the service's
+  // says that something else has answered, and whether the request was carried out is not known.
+  virtual bool ignores_body() const { return false; }
+  std::optional<Refusal> late_refusal() const override;
 
  private:
   static constexpr uint64_t kMaxTextBytes = 64 * kMiB;

@@ -62,6 +62,10 @@ std::optional<SumLevel> RemoteRoot::written_sums(bool in_parts) const {
   return sums ? std::optional(sums->level) : std::nullopt;
 }
 
+bool RemoteRoot::tells_sums() const {
+  return learned_->refused(protocol_->headers_for_sums(), std::chrono::steady_clock::now()) == 0;
+}
+
 // ── The map of a cluster ─────────────────────────────────────────────────────────────────────
 
 std::shared_ptr<Pending<bool>> RemoteRoot::know_map() {

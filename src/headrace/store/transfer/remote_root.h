@@ -26,6 +26,12 @@
 
 namespace headrace {
 
+// What a write by one request goes by.
+struct WriteFacts {
+  WriteConditions& conditions;
+  std::shared_ptr<SumLadder> sums;
+};
+
 // Runs attempts, each as one operation on one of the I/O threads, and knows what they need: the
 // protocol, the host, and what this process has learned of the bucket.
 // Thread: any. Lives as long as anything that it runs.
@@ -83,11 +89,16 @@ class RemoteRoot final : public std::enable_shared_from_this<RemoteRoot> {
     return next_lane_.fetch_add(1, std::memory_order_relaxed) % host_->lanes.size();
   }
   HostLane& next_lane() { return *host_->lanes[next_lane_index()]; }
-  // The sums of a new upload, or of a write by one request, from what is known of the bucket.
+  // The sums of a new upload, and what a write by one request goes by, from what is known of the
+  // bucket.
   std::shared_ptr<SumLadder> part_sums() { return sums_from(learned_->part_sums); }
-  std::shared_ptr<SumLadder> write_sums() { return sums_from(learned_->write_sums); }
+  WriteFacts write_facts() {
+    return {.conditions = learned_->conditions, .sums = sums_from(learned_->write_sums)};
+  }
   // What proves what is written, in parts or by one request; none: it is not known yet.
   std::optional<SumLevel> written_sums(bool in_parts) const;
+  // Whether answers to stats and reads may tell sums: not where the service has refused to.
+  bool tells_sums() const;
 
   // The map of the cluster: fetched for all who use this host; completes once it is known, or
   // cannot be fetched.

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "headrace/store/transfer/remote_root.h"
 #include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
 
@@ -23,6 +22,7 @@ class AppendAttempt final : public TextAttempt {
 
  private:
   Result<Verdict> finish() override;
+  bool ignores_body() const override { return true; }
   const std::string name_, handle_;
   const std::shared_ptr<const UploadPart> part_;
   bool body_begun_;  // by any attempt
@@ -38,16 +38,16 @@ class FlushAttempt final : public TextAttempt {
 
  private:
   Result<Verdict> finish() override;
+  bool ignores_body() const override { return true; }
   const std::string name_, handle_;
 };
 
 // Whether an object that was found has to be told its type and encoding: where uploads do not tell
 // them, it has none, or those of what it has replaced.
-inline bool has_to_describe(const RemoteRoot& remote, const ObjectInfo& found,
+inline bool has_to_describe(const Protocol& protocol, const ObjectInfo& found,
                             const WriteRequest& like) {
-  return remote.protocol().describing() != nullptr &&
-         (found.content_type != like.content_type ||
-          found.content_encoding != like.content_encoding);
+  return protocol.describing() != nullptr && (found.content_type != like.content_type ||
+                                              found.content_encoding != like.content_encoding);
 }
 
 // Tells what an object is. It may be repeated.
@@ -60,6 +60,7 @@ class DescribeAttempt final : public TextAttempt {
 
  private:
   Result<Verdict> finish() override;
+  bool ignores_body() const override { return true; }
   const std::string name_;
   const WriteRequest like_;
 };

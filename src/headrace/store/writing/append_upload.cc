@@ -168,7 +168,7 @@ void AppendUpload::check(const ObjectInfo& temporary) {
                                .with_url(url_)));
     return;
   }
-  if (!has_to_describe(*bucket_, temporary, target_)) {
+  if (!has_to_describe(bucket_->protocol(), temporary, target_)) {
     rename(temporary);
     return;
   }

@@ -73,8 +73,7 @@ void HttpUpload::publish_joined(Sources sources) {
 std::shared_ptr<Pending<ObjectInfo>> HttpUpload::write(const std::shared_ptr<RemoteRoot>& remote,
                                                        WriteRequest request,
                                                        std::shared_ptr<const UploadPart> part) {
-  return remote->run<WriteAttempt>(std::move(request), std::move(part),
-                                   remote->learned().conditions, remote->write_sums());
+  return remote->run<WriteAttempt>(std::move(request), std::move(part), remote->write_facts());
 }
 
 void HttpUpload::publish_single(std::shared_ptr<const UploadPart> part, Published done) {

@@ -8,7 +8,6 @@
 #include "headrace/format/amz_checksum.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/store/multipart_uploads.h"
-#include "headrace/store/part_body.h"
 
 namespace headrace {
 
@@ -47,20 +46,16 @@ StartMultipartAttempt::StartMultipartAttempt(const Protocol& protocol, WriteRequ
                                              std::optional<ObjectMetadata> copied)
     : TextAttempt(protocol),
       request_(std::move(request)),
-      sums_(std::move(sums)),
+      ladder_(std::move(sums)),
+      now_(ladder_->now()),
       copied_(std::move(copied)) {}
 
 void StartMultipartAttempt::build(HttpRequest& request) {
   if (copied_) {
     protocol().copies()->in_parts()->build_start(request, request_.name, *copied_);
   } else {
-    protocol().multipart()->build_start(request, request_, start_level());
+    protocol().multipart()->build_start(request, request_, level());
   }
-}
-
-SumLevel StartMultipartAttempt::start_level() const {
-  const UploadSums sums = sums_->now();
-  return sums.ignored.value_or(sums.level);
 }
 
 Result<Attempt::Verdict> StartMultipartAttempt::finish() {
@@ -68,21 +63,26 @@ Result<Attempt::Verdict> StartMultipartAttempt::finish() {
   if (!id) return std::unexpected(std::move(id.error()));
   if (Result<void> good = check_upload_id(*id); !good) return std::unexpected(good.error());
   if (!copied_) {
-    const UploadSums before = sums_->now();
     const UploadSums next =
-        after_start(before, protocol().multipart()->announced_sum(response().head, start_level()));
-    if (next != before) sums_->settle(next);
+        after_start(now_, protocol().multipart()->announced_sum(response().head, level()));
+    if (next != now_) {
+      ladder_->settle(next);
+    } else {
+      ladder_->begin_with(now_);
+    }
   }
   result = std::move(id);
   return Verdict::kDone;
 }
 
 Result<Attempt::Verdict> StartMultipartAttempt::refused(Error error) {
-  if (copied_ || !may_be_about_sums(error)) return std::unexpected(std::move(error));
-  const std::optional<UploadSums> next = after_refused_start(sums_->now());
+  if (copied_ || !may_be_about_sums(now_, error, refusal()->blames_taken)) {
+    return std::unexpected(std::move(error));
+  }
+  const std::optional<UploadSums> next = after_refused_start(now_);
   if (!first_refusal_) first_refusal_ = std::move(error);
   if (!next) return std::unexpected(*first_refusal_);
-  sums_->try_next(*next);
+  now_ = *next;
   return Verdict::kAgain;
 }
 
@@ -100,9 +100,7 @@ SendPartAttempt::SendPartAttempt(const Protocol& protocol, std::string name, std
 void SendPartAttempt::build(HttpRequest& request) {
   protocol().multipart()->build_part(request, name_, upload_id_, part_->part_number, part_->spans,
                                      sums_.next());
-  if (part_->source != nullptr) {
-    request.body_source = std::make_shared<PartBody>(part_, readers_, pool()->shared_from_this());
-  }
+  sums_.supervise(request, readers_, pool());
 }
 
 Result<Attempt::Verdict> SendPartAttempt::finish() {
@@ -111,22 +109,23 @@ Result<Attempt::Verdict> SendPartAttempt::finish() {
                 .etag = std::string(head.find("etag").value_or(""))};
   if (sent.etag.empty() && protocol().multipart()->names_parts())
     return corrupt("the answer to a part of an upload has no ETag");
-  const Result<SumsOfPart::Told> told = sums_.told(protocol(), head);
-  if (!told) return std::unexpected(told.error());
-  if (const Checksum wrong = sums_.contradiction(*told); !wrong.empty()) {
+  const SumsOfPart::Told told = sums_.told(protocol(), head);
+  if (const Checksum wrong = sums_.contradiction(told); !wrong.empty()) {
     return corrupt("the server stored a part with ", label(wrong.kind()), " ", to_base64(wrong),
                    " of which ", label(wrong.kind()), " ", to_base64(sums_.of(wrong.kind())),
                    " was sent");
   }
-  if (!sums_.accepted(*told)) return Verdict::kAgain;
-  sent.checksum = told->sum;
+  const Result<bool> is_proved = sums_.accepted(told);
+  if (!is_proved) return std::unexpected(is_proved.error());
+  if (!*is_proved) return Verdict::kAgain;
+  sent.checksum = told.sum;
   sent.ours = sums_.of(sums_.kind());
   result = std::move(sent);
   return Verdict::kDone;
 }
 
 Result<Attempt::Verdict> SendPartAttempt::refused(Error error) {
-  if (sums_.refused(error)) return Verdict::kAgain;
+  if (sums_.refused(error, refusal()->blames_taken)) return Verdict::kAgain;
   return std::unexpected(std::move(error));
 }
 
@@ -232,6 +231,9 @@ Match CompleteMultipartAttempt::compare_told(const StoredChecksum& told) const {
     return ours.empty() ? Match::kUnknown : Match::kOther;
   }
   const auto& composite = std::get<CompositeChecksum>(told);
+  // Some call that of the whole one of the parts.
+  const bool may_be_whole = composite.part_count() == 0 && !composite.of_sums().empty();
+  if (may_be_whole && sum_like(composite.of_sums()) == composite.of_sums()) return Match::kSame;
   const std::vector<Checksum> parts = part_sums();
   // Where the service has told nothing of a part, there is nothing to compare with.
   const bool all_told = std::ranges::all_of(

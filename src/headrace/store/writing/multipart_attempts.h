@@ -35,9 +35,10 @@ class StartMultipartAttempt final : public TextAttempt {
  private:
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
-  SumLevel start_level() const;
+  SumLevel level() const { return now_.ignored.value_or(now_.level); }
   const WriteRequest request_;
-  const std::shared_ptr<SumLadder> sums_;
+  const std::shared_ptr<SumLadder> ladder_;
+  UploadSums now_;  // of the present request
   std::optional<Error> first_refusal_;
   const std::optional<ObjectMetadata> copied_;
 };
@@ -57,10 +58,11 @@ class SendPartAttempt final : public TextAttempt {
  private:
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
+  bool ignores_body() const override { return true; }
 
   const std::string name_, upload_id_;
   const std::shared_ptr<const UploadPart> part_;
-  const std::shared_ptr<ThreadPool> readers_;  // of its source
+  const std::shared_ptr<ThreadPool> readers_;
   SumsOfPart sums_;
 };
 
@@ -159,6 +161,7 @@ class AbortMultipartAttempt final : public TextAttempt {
  private:
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
+  bool ignores_body() const override { return true; }
   const std::string name_, upload_id_;
 };
 

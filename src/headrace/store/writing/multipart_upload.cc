@@ -199,7 +199,7 @@ void DirectMultipartUpload::publish(const Whole& whole, Published done) {
         const Lock lock(mutex_);
         completed_ = true;
       }
-      if (has_to_describe(*uploader_, *info, target_)) {
+      if (has_to_describe(uploader_->protocol(), *info, target_)) {
         describe(std::move(*info));
         return;
       }

@@ -119,6 +119,16 @@ void PublishAttempt::will_retry() {
   }
 }
 
+bool PublishAttempt::ignores_body() const {
+  switch (step_) {
+    case Step::kFirst: return asking_ == Asking::kConditions;
+    case Step::kChange: return change_ignores_body();
+    case Step::kResolve: return false;
+    case Step::kDescribe: return true;
+  }
+  return false;
+}
+
 Result<Attempt::Verdict> PublishAttempt::finish() {
   if (step_ == Step::kFirst) {  // build() asks whether there is another one
     if (asking_ == Asking::kOther) return finish_first();

@@ -63,6 +63,8 @@ class PublishAttempt : public TextAttempt {
   // Builds the request that makes the change, on condition `precondition`.
   virtual void build_change(HttpRequest& request, const Precondition& precondition) = 0;
   virtual Result<Verdict> finish_change() = 0;
+  // Whether nothing of the body of the answer to the change is read.
+  virtual bool change_ignores_body() const { return false; }
   // Compares what is there with what the change would put there.
   virtual Match compare(const ObjectInfo& found) const = 0;
   // Whether what is there may come from a change whose answer was lost; `replaced`: it is not what
@@ -119,6 +121,7 @@ class PublishAttempt : public TextAttempt {
   Error outcome_unknown() const;
   Error unkept_condition(Learned::Treatment answer) const;
   Result<Verdict> finish() final;
+  bool ignores_body() const final;
   Result<Verdict> finish_resolve();
   Result<Verdict> refused(Error error) final;
   // Sends the change again, if the caller set no condition on condition that what is there now

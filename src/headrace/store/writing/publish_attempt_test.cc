@@ -36,8 +36,9 @@ class PublishAttemptTest : public AttemptTest {
   }
 
   WriteAttempt write(const Precondition& precondition) {
-    return WriteAttempt(protocol_, {.name = "n", .precondition = precondition}, bytes_, conditions_,
-                        std::make_shared<SumLadder>(UploadSums{.known = true}));
+    return WriteAttempt(protocol_, {.name = "n", .precondition = precondition}, bytes_,
+                        {.conditions = conditions_,
+                         .sums = std::make_shared<SumLadder>(UploadSums{.known = true})});
   }
 
   // The next request's method, and its condition if it has one.

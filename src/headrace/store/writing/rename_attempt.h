@@ -25,6 +25,7 @@ class RenameAttempt final : public PublishAttempt {
   Result<Verdict> refused_first(Error error) override;
   void build_change(HttpRequest& request, const Precondition& precondition) override;
   Result<Verdict> finish_change() override { return look_at_result(); }
+  bool change_ignores_body() const override { return true; }
   std::optional<Description> description() const override;
   bool looks_at_target() const override { return protocol().looks_before_writes(); }
   void will_repeat() override { source_seen_ = false; }

@@ -74,6 +74,7 @@ class CancelResumableAttempt final : public TextAttempt {
  private:
   // A cancelled session answers 499.
   bool accepts(int status) const override { return status / 100 == 2 || status == 499; }
+  bool ignores_body() const override { return status() != 499; }
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
   const std::string name_, session_;

@@ -5,7 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "headrace/base/block_pool.h"
 #include "headrace/base/result.h"
+#include "headrace/base/thread_pool.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/upload.h"
 #include "headrace/store/upload_sums.h"
@@ -29,6 +31,11 @@ class SumsOfPart {
   Checksum of(ChecksumKind kind) const;
   // For the next request.
   SentSums next();
+  // Has `request`, which was built with these sums and sends these bytes, read them while they are
+  // sent: those of a file, by `readers`; and those in memory of others, where no answer would tell
+  // that they have changed. It must not be sent if it is known that they have.
+  void supervise(HttpRequest& request, const std::shared_ptr<ThreadPool>& readers,
+                 BlockPool* pool) const;
   // The present one was refused because other bytes have arrived than were sent, or an answer has
   // contradicted them. Not if it is the bytes that have changed: then they cannot be sent again.
   bool arrived_spoilt() const { return spoilt_; }
@@ -41,30 +48,34 @@ class SumsOfPart {
     Checksum crc32c = {};  // which is known on every level
     Checksum md5 = {};
   };
-  // Errors: kCorrupt for a sum of this level that is none.
-  Result<Told> told(const Protocol& protocol, const ResponseHead& head) const;
+  Told told(const Protocol& protocol, const ResponseHead& head) const;
   // The request was accepted, and what the answer tells is right. False: nothing has proved the
   // bytes so far, and how they should be sent (again) is known now.
-  bool accepted(const Told& told);
+  // Errors: kCorrupt if they have changed meanwhile.
+  Result<bool> accepted(const Told& told);
   // The same of bytes that are not sent again: the next ones have what proves them.
-  void accepted_for_good(const Told& told);
+  Result<void> accepted_for_good(const Told& told);
   // Whether the service's ETags are known to be MD5s.
   bool has_md5_etags() const { return now_.etags == Etags::kMd5; }
   // Of an answer that was accepted: the sum that contradicts ours; of no kind: none does.
   Checksum contradiction(const Told& told);
   // The request was refused. True: it is to be sent again, perhaps with other sums. False: `error`
   // is the reason, the first one where several were refused.
-  bool refused(Error& error);
+  bool refused(Error& error, bool blames_taken);
 
  private:
   bool has_changed() const;
+  void descend_to(const UploadSums& next);
   const std::shared_ptr<const UploadPart> part_;
   const std::shared_ptr<SumLadder> ladder_;
-  UploadSums now_;  // of the present request
+  UploadSums now_;             // of the present request
+  bool is_own_ = false;        // and of no other request, before one on it was accepted
+  bool was_compared_ = false;  // on a level that the service has taken before
   std::optional<Error> first_refusal_;
   bool was_repeated_ = false;  // with the same sums
   bool spoilt_ = false;
   mutable Checksum md5_, other_;  // once they were computed
+  mutable bool changed_ = false;  // then other bytes were there than those that were given
 };
 
 }  // namespace headrace

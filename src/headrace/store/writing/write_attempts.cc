@@ -10,25 +10,24 @@ namespace headrace {
 using std::chrono::steady_clock;
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
-                           std::span<const std::byte> bytes, WriteConditions& conditions,
-                           std::shared_ptr<SumLadder> sums)
+                           std::span<const std::byte> bytes, WriteFacts facts)
     : WriteAttempt(
           protocol, std::move(request),
           std::make_shared<UploadPart>(UploadPart{
               .size_bytes = bytes.size(), .crc32c = Crc32c().extended(bytes), .spans = {bytes}}),
-          conditions, std::move(sums)) {}
+          std::move(facts)) {}
 
 WriteAttempt::WriteAttempt(const Protocol& protocol, WriteRequest request,
-                           std::shared_ptr<const UploadPart> part, WriteConditions& conditions,
-                           std::shared_ptr<SumLadder> sums)
-    : PublishAttempt(protocol, request.name, request.precondition, &conditions),
+                           std::shared_ptr<const UploadPart> part, WriteFacts facts)
+    : PublishAttempt(protocol, request.name, request.precondition, &facts.conditions),
       request_(std::move(request)),
       part_(std::move(part)),
-      sums_(part_, std::move(sums)) {}
+      sums_(part_, std::move(facts.sums)) {}
 
 void WriteAttempt::build_change(HttpRequest& request, const Precondition& precondition) {
   request_.precondition = precondition;
   protocol().build_write(request, request_, part_->spans, sums_.next(), scratch_);
+  sums_.supervise(request, /*readers=*/nullptr, pool());  // such a part has no source
 }
 
 Result<Attempt::Verdict> WriteAttempt::finish_change() {
@@ -41,9 +40,7 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
       below_root(protocol().parse_written(response(), request_, part_->size_bytes));
   if (!written) return std::unexpected(std::move(written.error()));
   // An unknown sum is fine: the server refuses bytes that do not match the one sent with them.
-  const Result<SumsOfPart::Told> said = sums_.told(protocol(), response().head);
-  const SumsOfPart::Told told =
-      said ? *said : SumsOfPart::Told{.md5 = protocol().told_md5(response().head)};
+  const SumsOfPart::Told told = sums_.told(protocol(), response().head);
   if (const Checksum wrong = sums_.contradiction(told); !wrong.empty()) {
     return corrupt("the server stored bytes with ", label(wrong.kind()), " ", to_base64(wrong),
                    " of the ", part_->size_bytes, " bytes with ", label(wrong.kind()), " ",
@@ -55,7 +52,9 @@ Result<Attempt::Verdict> WriteAttempt::finish_change() {
                    " that were sent");
   }
   // To write it once more would make another version of it: the next one has what proves it.
-  sums_.accepted_for_good(told);
+  if (Result<void> good = sums_.accepted_for_good(told); !good) {
+    return std::unexpected(std::move(good.error()));
+  }
   result = std::move(written);
   return Verdict::kDone;
 }

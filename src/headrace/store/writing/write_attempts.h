@@ -7,6 +7,7 @@
 #include <string>
 
 #include "headrace/store/copies.h"
+#include "headrace/store/transfer/remote_root.h"
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/upload.h"
 #include "headrace/store/writing/publish_attempt.h"
@@ -18,10 +19,9 @@ class WriteAttempt final : public PublishAttempt {
  public:
   // Borrows `bytes`.
   WriteAttempt(const Protocol& protocol, WriteRequest request, std::span<const std::byte> bytes,
-               WriteConditions& conditions, std::shared_ptr<SumLadder> sums);
+               WriteFacts facts);
   WriteAttempt(const Protocol& protocol, WriteRequest request,
-               std::shared_ptr<const UploadPart> part, WriteConditions& conditions,
-               std::shared_ptr<SumLadder> sums);
+               std::shared_ptr<const UploadPart> part, WriteFacts facts);
   std::chrono::milliseconds linger_when_stopped() const override { return request_.linger; }
   // Not if it was accepted: then there is an object.
   bool arrived_spoilt() const override { return refusal() != nullptr && sums_.arrived_spoilt(); }
@@ -32,7 +32,9 @@ class WriteAttempt final : public PublishAttempt {
   bool looks_at_target() const override { return protocol().looks_before_writes(); }
   Match compare(const ObjectInfo& found) const override;
   bool is_good(Match match) const override { return match != Match::kOther; }
-  bool adapts_to(Error& refusal) override { return sums_.refused(refusal); }
+  bool adapts_to(Error& error) override { return sums_.refused(error, refusal()->blames_taken); }
+  // What describes the object is read, where there is any.
+  bool change_ignores_body() const override { return true; }
   std::optional<Description> description() const override {
     return Description{.content_type = request_.content_type,
                        .content_encoding = request_.content_encoding};
@@ -115,6 +117,7 @@ class RemoveAttempt final : public TextAttempt {
   Result<Verdict> finish() override;
   Result<Verdict> refused(Error error) override;
   bool removes() const override { return !looks_; }
+  bool ignores_body() const override { return !looks_; }
   // Another object may have come there since it was looked at.
   void look_again();
 
