@@ -373,7 +373,8 @@ def test_a_tensor_of_a_device_is_saved_as_one_of_the_host_with_two_pieces_in_mem
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     tensor = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
-    for each in (tensor, tensor.T, tensor.reshape(-1)[1:]):
+    turned = tensor.movedim(0, -1) if shape else tensor
+    for each in (tensor, turned, tensor.reshape(-1)[1:]):
         if each.numel() == 0:
             continue
         copies = LateCopies()

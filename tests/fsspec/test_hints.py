@@ -51,15 +51,9 @@ DEFAULTS = [None, 0, 0.0, "default"]
 WRONG = ["5MB", "1048576", True, numpy.bool_(True), math.nan, math.inf, -1, b"1", [MiB], {}]
 
 
-def parts_of(server: FaultServer, place: Place) -> int:
-    bucket = place.path
-    return sum(name.startswith("headrace-uploads/") for name in sent_names(server, bucket))
-
-
-def sent_names(server: FaultServer, bucket: str) -> list[str]:
-    return [
-        entry["object"] for entry in server.log() if entry["kind"] == "write" and entry["object"]
-    ]
+def parts_of(server: FaultServer) -> int:
+    """Return how many requests have brought bytes."""
+    return sum(entry["kind"] == "upload" for entry in server.log())
 
 
 @pytest.mark.parametrize("block_size", SAME_AS_A_MIB, ids=repr)
@@ -68,7 +62,7 @@ def test_a_number_of_any_kind_is_the_size_of_parts(
 ) -> None:
     with counted.fs.open(counted.at("a"), "wb", block_size=block_size) as file:
         file.write(bytes(3 * MiB))
-    assert parts_of(server, counted) == 3
+    assert parts_of(server) == 3
     assert counted.fs.size(counted.at("a")) == 3 * MiB
 
 
@@ -78,7 +72,7 @@ def test_what_names_no_size_leaves_it_to_headrace(
 ) -> None:
     with counted.fs.open(counted.at("a"), "wb", block_size=block_size) as file:
         file.write(bytes(3 * MiB))
-    assert parts_of(server, counted) == 0
+    assert parts_of(server) == 1
     for cache_type in (None, "readahead", "bytes", "none"):
         options = {"block_size": block_size, "cache_type": cache_type}
         with counted.fs.open(counted.at("a"), "rb", **options) as file:
@@ -91,7 +85,7 @@ def test_a_size_that_is_none_is_an_error_that_names_it_and_changes_nothing(
     counted: Place, mode: str, block_size: Any
 ) -> None:
     counted.fs.pipe(counted.at("a"), b"before")
-    with pytest.raises(headrace.InvalidArgumentError, match=r"block_size is .*; it (must|is neg)"):
+    with pytest.raises(headrace.InvalidArgumentError, match=r"block_size is .*; it must"):
         counted.fs.open(counted.at("a"), mode, block_size=block_size)
     assert counted.fs.cat(counted.at("a")) == b"before"
 
@@ -122,9 +116,12 @@ def test_a_depth_is_any_number(tmp_path: Path, value: Any) -> None:
     fs.pipe({f"{tmp_path}/a": b"a", f"{tmp_path}/b/c": b"c"})
     assert fs.find(str(tmp_path), maxdepth=value) == [f"{tmp_path}/a"]
     assert len(list(fs.walk(str(tmp_path), maxdepth=value))) == 1
-    assert fs.glob(f"{tmp_path}/**", maxdepth=value) == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert set(fs.glob(f"{tmp_path}/**", maxdepth=value)) - {str(tmp_path)} == {
+        f"{tmp_path}/a",
+        f"{tmp_path}/b",
+    }
     assert fs.du(str(tmp_path), maxdepth=value) == 1
-    fs.rm(f"{tmp_path}/*", maxdepth=value)
+    fs.rm(str(tmp_path), recursive=True, maxdepth=value)
     assert not fs.exists(f"{tmp_path}/a")
     assert fs.exists(f"{tmp_path}/b/c")
 

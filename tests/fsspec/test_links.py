@@ -189,8 +189,8 @@ def test_all_listings_of_a_tree_with_links_tell_the_same_and_end(
         fs, wanted = FolderFileSystem(), told(root)
         assert all_tell_the_same(fs, root) == set(wanted.items())
         names = sorted(each for each, kind in wanted.items() if kind == "file")
-        for store in (headrace.Store(root), headrace.Store(os.path.dirname(root))):
-            prefix = "" if store.url.endswith("root/") else "root/"
+        for url, prefix in ((root, ""), (os.path.dirname(root), "root/")):
+            store = headrace.Store(url)
             found = [f"{root}/{info.name.removeprefix(prefix)}" for info in store.list(prefix)]
             assert sorted(found) == names
         for folder in (each for each, kind in wanted.items() if kind == "directory"):

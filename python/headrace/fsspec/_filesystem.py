@@ -129,6 +129,20 @@ def _number(name: str, value: Any) -> int | None:
     raise InvalidArgumentError(f"{name} is {value!r}; it must be a number, or None for the default")
 
 
+def _block_bytes(block_size: Any) -> int | None:
+    """Return `block_size` as an int, or None: 0 asks fsspec's HTTPFileSystem for no blocks.
+
+    Raises:
+        InvalidArgumentError: it is no number, or negative.
+    """
+    size_bytes = _number("block_size", block_size)
+    require(
+        size_bytes is None or size_bytes >= 0,
+        f"block_size is {block_size}; it must not be negative",
+    )
+    return size_bytes or None
+
+
 def _depth(maxdepth: Any) -> int | None:
     """Return `maxdepth` as an int, or None.
 
@@ -797,9 +811,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         cache_type: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        # 0 asks for a stream without blocks, of fsspec's HTTPFileSystem.
-        block_bytes = _number("block_size", block_size) or None
-        require(block_bytes is None or block_bytes > 0, f"block_size is {block_size}; it is negative")
+        block_bytes = _block_bytes(block_size)
         if mode == "rb":
             if cache_type is None:
                 return self._reader(path, prefetch_bytes=kwargs.get("prefetch_bytes"))
@@ -1601,9 +1613,10 @@ def _cache_options(cache_type: Any, cache_options: Any) -> dict[str, Any]:
     Raises:
         InvalidArgumentError: there is no such cache, or the options are no dict.
     """
+    known = sorted(filter(None, caches))
     require(
-        isinstance(cache_type, str) and cache_type in caches,
-        f"cache_type is {cache_type!r}; it must be one of {', '.join(sorted(filter(None, caches)))}",
+        isinstance(cache_type, str) and cache_type in known,
+        f"cache_type is {cache_type!r}; it must be one of {', '.join(known)}",
     )
     require(
         cache_options is None or isinstance(cache_options, Mapping),

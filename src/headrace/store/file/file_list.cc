@@ -60,13 +60,13 @@ FileWalk::FileWalk(std::string root, std::string prefix, const std::string& lowe
                    const std::string& upper, OnCircle on_circle, size_t window_names)
     : root_(std::move(root)),
       prefix_(std::move(prefix)),
-      on_circle_(std::move(on_circle)),
       lower_(std::max(lower, prefix_)),
       upper_([&] {
         std::string end = after_prefix(prefix_);
         if (end.empty()) return upper;
         return upper.empty() ? end : std::min(upper, end);
       }()),
+      on_circle_(std::move(on_circle)),
       window_names_(window_names) {}
 
 std::string FileWalk::path_of(std::string_view name) const { return cat(root_, "/", name); }
