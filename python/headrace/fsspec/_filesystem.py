@@ -11,6 +11,7 @@ import io
 import logging
 import math
 import numbers
+import operator
 import os
 import stat
 import threading
@@ -124,8 +125,12 @@ def _number(name: str, value: Any) -> int | None:
     """
     if value is None or (isinstance(value, str) and value == "default"):
         return None
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
-        return int(value)
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+        real: Any = value if isinstance(value, numbers.Real) else math.nan
+        if math.isfinite(real):
+            return int(real)
     raise InvalidArgumentError(f"{name} is {value!r}; it must be a number, or None for the default")
 
 
