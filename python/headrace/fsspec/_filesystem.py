@@ -48,7 +48,14 @@ from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO, takes_files, write_file
 from headrace.fsspec._files import CachedFile, ReadFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._json_options import from_json, is_secret, to_json
-from headrace.fsspec._threads import LoopCallback, in_thread, wait_for
+from headrace.fsspec._threads import (
+    Changes,
+    LoopCallback,
+    change_in_thread,
+    in_thread,
+    raise_if_over,
+    wait_for,
+)
 from headrace.fsspec._transaction import StoreTransaction
 
 __all__ = ["StoreFileSystem"]
@@ -250,11 +257,12 @@ class _Copied(NamedTuple):
     folders: list[tuple[str, str]]
 
 
-def _twin(name: str) -> Callable[..., Any]:
+def _twin(name: str, *, changes: bool = False) -> Callable[..., Any]:
     """Return the coroutine function that runs the method `name` in a thread."""
+    runs = change_in_thread if changes else in_thread
 
     async def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return await in_thread(getattr(self, name), *args, **kwargs)
+        return await runs(getattr(self, name), *args, **kwargs)
 
     run.__name__ = run.__qualname__ = f"_{name}"
     return run
@@ -268,8 +276,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     each call asks the service.
 
     Sequences of paths and ranges are read by one batch of requests. Methods of the same names with
-    an underscore are coroutines, which wait in threads. Instances pickle as their options, and may
-    be used after a fork.
+    an underscore are coroutines, which wait in threads; one that is cancelled, and writes or
+    removes something, ends when that has ended. Instances pickle as their options, and may be used
+    after a fork.
 
     Args:
         asynchronous: it is used by its coroutines, in the loop of whoever made it.
@@ -1150,6 +1159,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 else:
                     steps = (file.write(piece) for piece in _pieces(source, found.st_size))
                 for size_bytes in steps:
+                    raise_if_over()
                     callback.relative_update(size_bytes)
 
     def cp_file(self, path1: str, path2: str, *, done: _Copied | None = None, **_: Any) -> None:
@@ -1367,7 +1377,6 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             PermissionError: the credentials may not write.
         """
-        _make_count(kwargs)
         return wait_for(self._pipe, path, value, **kwargs)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
@@ -1458,9 +1467,10 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
 
         async def call(item: Any) -> None:
             async with at_a_time:
-                await in_thread(function, item)
+                await change_in_thread(function, item)
 
-        done = await asyncio.gather(*map(call, items), return_exceptions=True)
+        async with Changes():
+            done = await asyncio.gather(*map(call, items), return_exceptions=True)
         _raise_first(done)
 
     def expand_path(
@@ -1550,7 +1560,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             self._pairs, rpath, lpath, recursive, maxdepth, self, LocalFileSystem()
         )
         _make_count(kwargs)
-        return await super()._get(*pairs, callback=callback, **kwargs)
+        async with Changes():
+            return await super()._get(*pairs, callback=callback, **kwargs)
 
     async def _put(
         self,
@@ -1565,7 +1576,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             self._pairs, lpath, rpath, recursive, maxdepth, LocalFileSystem(), self
         )
         _make_count(kwargs)
-        return await super()._put(*pairs, callback=callback, **kwargs)
+        async with Changes():
+            return await super()._put(*pairs, callback=callback, **kwargs)
 
     async def _copy(
         self,
@@ -1578,28 +1590,51 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     ) -> Any:
         pairs = await in_thread(self._pairs, path1, path2, recursive, maxdepth, self, self)
         _make_count(kwargs)
-        return await super()._copy(*pairs, recursive=recursive, on_error=on_error, **kwargs)
+        async with Changes():
+            return await super()._copy(*pairs, recursive=recursive, on_error=on_error, **kwargs)
+
+    async def _pipe(self, path: Any, value: Any = None, **kwargs: Any) -> Any:
+        _make_count(kwargs)
+        async with Changes():
+            return await super()._pipe(path, value, **kwargs)
 
     _cat = _twin("cat")
     _cat_file = _twin("cat_file")
     _cat_ranges = _twin("cat_ranges")
-    _cp_file = _twin("cp_file")
+    _cp_file = _twin("cp_file", changes=True)
     _du = _twin("du")
     _exists = _twin("exists")
     _expand_path = _twin("expand_path")
     _find = _twin("find")
-    _get_file = _twin("get_file")
+    _get_file = _twin("get_file", changes=True)
     _info = _twin("info")
     _isdir = _twin("isdir")
     _isfile = _twin("isfile")
     _ls = _twin("ls")
-    _makedirs = _twin("makedirs")
-    _mkdir = _twin("mkdir")
-    _pipe_file = _twin("pipe_file")
-    _put_file = _twin("put_file")
-    _rm_file = _twin("rm_file")
+    _makedirs = _twin("makedirs", changes=True)
+    _mkdir = _twin("mkdir", changes=True)
+    _pipe_file = _twin("pipe_file", changes=True)
+    _put_file = _twin("put_file", changes=True)
+    _rm_file = _twin("rm_file", changes=True)
     _size = _twin("size")
     _sizes = _twin("sizes")
+
+    def start_transaction(self) -> StoreTransaction:
+        """Begin a transaction without a ``with``, and return it; `end_transaction` is its end."""
+        transaction: StoreTransaction = self.transaction
+        transaction.start()
+        return transaction
+
+    def end_transaction(self) -> None:
+        """Make all files visible that were written since `start_transaction`, in their order.
+
+        Raises:
+            HeadraceError: one could not become visible; nor did those behind it.
+        """
+        transaction: StoreTransaction = self.transaction
+        transaction.complete()
+        while transaction.is_begun_here:
+            transaction.complete()
 
     # ---- inside
 
@@ -1734,6 +1769,7 @@ def _pieces(source: Any, size_bytes: int) -> Iterator[memoryview]:
     buffer = bytearray(min(_COPIED_BYTES, size_bytes + 1))
     with memoryview(buffer) as view:
         while count := source.readinto(view):
+            raise_if_over()
             with view[:count] as piece:
                 yield piece
 

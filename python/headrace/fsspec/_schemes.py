@@ -11,7 +11,7 @@ from typing import Any
 from headrace._moved_files import link_in
 from headrace._store import Store
 from headrace.fsspec._filesystem import StoreFileSystem
-from headrace.fsspec._threads import in_thread
+from headrace.fsspec._threads import change_in_thread
 
 __all__ = ["AisFileSystem", "FolderFileSystem", "GcsFileSystem", "S3FileSystem"]
 
@@ -225,7 +225,7 @@ class FolderFileSystem(StoreFileSystem):
             os.rmdir(path)
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:  # noqa: ARG002
-        await in_thread(self._remove_all, path)
+        await change_in_thread(self._remove_all, path)
 
     def _remove_all(self, path: str) -> None:
         if not os.path.isdir(path):
