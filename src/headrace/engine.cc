@@ -442,7 +442,7 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
     case Scheme::kFile: {
       Result<std::shared_ptr<ObjectStore>> store =
           open_file_store(url, options, state_->resources->pool, state_->file_pool,
-                          state_->file_metrics, state_->resources->writers);
+                          state_->file_metrics, state_->resources->writers, state_->log);
       if (!store || !options.join_small_objects) return store;
       return state_->join(url, *store, {.store = *store, .root = Root()}, options);
     }

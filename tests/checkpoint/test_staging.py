@@ -28,31 +28,9 @@ from headrace.checkpoint._device_copies import (
 )
 from headrace.checkpoint._saving import stage_save
 from headrace.checkpoint._staging import copy_to_host
+from tests.checkpoint.late import LateCopies
 from tests.checkpoint.mutable import Pair, change_all, states
 from tests.checkpoint.states import file_of
-
-
-class LateCopies:
-    """Copies that happen when they are waited for, and not before."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.under_way = self.most_under_way = 0
-
-    def empty(self, size_bytes: int) -> torch.Tensor:
-        return torch.full((size_bytes,), 255, dtype=torch.uint8)
-
-    def start(self, into: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
-        self.events.append(f"start {len(source)}")
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
-
-        def wait() -> None:
-            self.under_way -= 1
-            self.events.append(f"wait {len(source)}")
-            into.copy_(source)
-
-        return wait
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 9, 10, 11, 20, 35])

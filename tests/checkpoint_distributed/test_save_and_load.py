@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 import headrace
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
-from headrace.checkpoint._distributed.items import encode
+from headrace.checkpoint._distributed.items import DeviceItem, encode
+from headrace.checkpoint._distributed.upload import Passing
 from testing.faultserver.client import FaultServer
+from tests.checkpoint.late import LateCopies
 from tests.checkpoint_distributed.conftest import (
     Place,
     assert_same,
@@ -362,3 +365,38 @@ def test_a_parameter_is_saved_as_the_tensor_that_it_is() -> None:
     plain, of_parameter = encode(weight), encode(torch.nn.Parameter(weight))
     assert of_parameter.layout == plain.layout
     assert of_parameter.layout.dtype is torch.float32
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1 << 21, 5), (7,), ()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_a_tensor_of_a_device_is_saved_as_one_of_the_host_with_two_pieces_in_memory(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    tensor = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
+    turned = tensor.movedim(0, -1) if shape else tensor
+    for each in (tensor, turned, tensor.reshape(-1)[1:]):
+        if each.numel() == 0:
+            continue
+        copies = LateCopies()
+        item, expected = DeviceItem(each, copies), encode(each)
+        # What passes is there until the next piece is asked for.
+        found = [bytes(p.data if isinstance(p, Passing) else p) for p in item.pieces]
+        assert b"".join(found) == b"".join(bytes(p) for p in expected.pieces)
+        assert item.layout == expected.layout
+        assert item.length_bytes == expected.length_bytes
+        assert copies.buffer_sizes == [min(16 << 20, each.nbytes)] * 2
+
+
+def test_a_state_of_a_device_is_loaded_as_it_was(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_if_of_a_device(data: Any) -> Any:
+        is_tensor = type(data) is torch.Tensor and data.numel() > 0
+        return DeviceItem(data, LateCopies()) if is_tensor else encode(data)
+
+    monkeypatch.setattr("headrace.checkpoint._distributed.writer.encode", as_if_of_a_device)
+    state = {**training_state(), "large": torch.randn(3, 3 << 20)}
+    dcp.save(state, storage_writer=place.writer())
+    loaded = blank(state)
+    dcp.load(loaded, storage_reader=place.reader())
+    assert_same(loaded, state)

@@ -390,6 +390,23 @@ def test_a_file_of_a_transaction_is_whole_at_its_end(tmp_path: Path, name: str) 
     assert way.decoded(found) == b"half"
 
 
+def test_a_file_that_fails_with_the_transaction_of_another_thread_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write() -> None:
+        close(WAYS["fs"], Target(tmp_path))
+
+    with contextlib.suppress(MishapError), _fs().transaction:
+        close(WAYS["fs"], Target(tmp_path))
+        assert caplog.text == ""
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+        raise MishapError
+    assert Target(tmp_path).found() is None
+    assert caplog.text.count("/a is given up with its transaction, which has failed") == 1
+
+
 def test_a_with_in_a_handler_makes_whole_what_was_opened_before(tmp_path: Path) -> None:
     for way in WAYS.values():
         if not way.is_own:

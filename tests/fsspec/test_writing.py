@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import bz2
 import contextlib
 import gc
 import gzip
 import io
 import pickle
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,10 @@ import fsspec
 import pytest
 
 import headrace
+from headrace.fsspec import GcsFileSystem
 from testing.faultserver.client import FaultServer
 from tests.fsspec.conftest import Place
+from tests.waiting import wait_until
 
 LARGE = bytes(range(256)) * (80 << 10)  # 20 MiB: more than a part
 
@@ -378,6 +383,137 @@ def test_a_file_that_was_not_closed_in_its_transaction_is_an_error(place: Place)
     with pytest.raises(ValueError, match="not closed before its transaction"):
         write_without_close()
     assert place.fs.find(place.path) == []
+
+
+def test_a_transaction_in_another_one_is_part_of_it(place: Place) -> None:
+    def write(name: str) -> None:
+        with place.fs.open(place.at(name), "wb") as file:
+            file.write(name.encode())
+
+    with place.fs.transaction:
+        write("outer")
+        with place.fs.transaction:
+            write("inner")
+        with contextlib.suppress(MishapError), place.fs.transaction:
+            write("failed")
+            raise MishapError
+        write("behind")
+        assert place.fs.find(place.path) == []
+    names = [place.at(each) for each in ("behind", "inner", "outer")]
+    assert place.fs.find(place.path) == names
+    with contextlib.suppress(MishapError), place.fs.transaction:
+        with place.fs.transaction:
+            write("another")
+        raise MishapError
+    assert place.fs.find(place.path) == names
+    place.fs.start_transaction()
+    write("without a with")
+    assert not place.fs.exists(place.at("without a with"))
+    place.fs.end_transaction()
+    assert place.fs.exists(place.at("without a with"))
+
+
+def test_threads_that_share_a_file_system_have_transactions_of_their_own(place: Place) -> None:
+    """Each begins one before the other has ended its own, by every way to write."""
+    both, first_ended = threading.Barrier(2), threading.Event()
+
+    def write(name: str, *, fails: bool) -> None:
+        with contextlib.suppress(MishapError), place.fs.transaction:
+            place.fs.pipe(place.at(f"{name}/1"), b"1")
+            both.wait(60)
+            place.fs.pipe({place.at(f"{name}/{i}"): b"2" for i in (2, 3)})
+            with place.fs.open(place.at(f"{name}/4"), "w") as file:
+                file.write("4")
+            both.wait(60)
+            if fails:
+                raise MishapError
+            first_ended.wait(60)
+        if fails:
+            first_ended.set()
+
+    threads = [
+        threading.Thread(target=write, args=(name,), kwargs={"fails": name == "failed"})
+        for name in ("failed", "whole")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert place.fs.find(place.path) == [place.at(f"whole/{i}") for i in (1, 2, 3, 4)]
+    place.fs.pipe(place.at("after"), b"x")
+    assert place.fs.exists(place.at("after"))
+
+
+# ---- coroutines that are cancelled
+
+
+@pytest.mark.parametrize("verb", ["_pipe_file", "_pipe", "_put_file", "_put", "_cp_file", "_copy"])
+def test_what_a_cancelled_coroutine_writes_does_not_come_later(
+    counted: Place, server: FaultServer, tmp_path: Path, verb: str
+) -> None:
+    """A request that is to be repeated would replace what was written after the cancelling."""
+    (tmp_path / "old").write_bytes(b"old")
+    counted.fs.pipe(counted.at("old"), b"old")
+    target = counted.at("a")
+    arguments = {
+        "_pipe_file": (target, b"old"),
+        "_pipe": ({target: b"old"},),
+        "_put_file": (str(tmp_path / "old"), target),
+        "_put": ([str(tmp_path / "old")], [target]),
+        "_cp_file": (counted.at("old"), target),
+        "_copy": ([counted.at("old")], [target]),
+    }
+    fs = GcsFileSystem(asynchronous=True, skip_instance_cache=True, **counted.options)
+    kinds = ["upload", "rewrite"]
+    before = sum(entry["kind"] in kinds for entry in server.log())
+    rule = {"match": {"kind": kinds}, "count": 1, "action": {"status": 503, "retry_after_s": 1}}
+
+    async def run() -> None:
+        server.faults([rule])
+        task = asyncio.ensure_future(getattr(fs, verb)(*arguments[verb]))
+        await asyncio.to_thread(wait_until, lambda: server.fault_counts()[0]["fired"])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert sum(entry["kind"] in kinds for entry in server.log()) == before + 2
+        await fs._pipe_file(target, b"new")
+
+    asyncio.run(run())
+    assert counted.fs.cat(target) == b"new"
+
+
+@pytest.mark.parametrize("ends_by", ["an error of another one", "a signal"])
+def test_what_is_put_beside_what_fails_does_not_come_later(
+    counted: Place, server: FaultServer, tmp_path: Path, ends_by: str
+) -> None:
+    (tmp_path / "old").write_bytes(b"old")
+    is_signal = ends_by == "a signal"
+    late = {"match": {"kind": "upload"}, "count": 1, "action": {"status": 503, "retry_after_s": 1}}
+    refused = {"match": {"kind": "upload"}, "count": 1, "action": {"status": 403}}
+    server.faults([late] if is_signal else [late, refused])
+
+    def interrupt(*_: object) -> None:
+        raise MishapError
+
+    def send_signal() -> None:
+        wait_until(lambda: server.fault_counts()[0]["fired"] == 1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sender = threading.Thread(target=send_signal)
+    try:
+        if is_signal:
+            sender.start()
+        with pytest.raises(MishapError if is_signal else PermissionError):
+            counted.fs.put([str(tmp_path / "old")] * 2, [counted.at("a"), counted.at("b")])
+    finally:
+        if is_signal:
+            sender.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert sum(entry["kind"] == "upload" for entry in server.log()) == 3
+    counted.fs.pipe(counted.at("a"), b"new")
+    counted.fs.pipe(counted.at("b"), b"new")
+    assert counted.fs.cat(counted.at("a")) == counted.fs.cat(counted.at("b")) == b"new"
 
 
 # ---- copies, moves, removals

@@ -47,6 +47,10 @@ RAISES_NOTHING = {
     "headrace.Metrics.prometheus": "tells what it knows",
     "headrace.ObjectReaderIO.close": "what is under way is cancelled",
     "headrace.Sample.bytes": "copies memory",
+    **{
+        f"headrace.fsspec.{each}FileSystem.start_transaction": "notes that one has begun"
+        for each in ("Ais", "Folder", "Gcs", "S3", "Store")
+    },
     "headrace.Store.url_of": "asks nobody",
     "headrace.checkpoint.CheckpointReader.keys": "they were read when it was opened",
     "headrace.checkpoint.DistributedReader.prepare_global_plan": "returns the plans",

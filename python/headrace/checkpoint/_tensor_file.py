@@ -58,6 +58,15 @@ class CheckpointFile:
     ) -> None:
         self._pickle, self._storages = dump(obj, protocol)
         self._copies = copies
+        self._of_device: torch.Tensor | None = None
+
+    @classmethod
+    def as_if_on_host(cls, tensor: torch.Tensor, copies: Copies) -> CheckpointFile:
+        """Return the file of one tensor of a device, contiguous and dense, as if it were here."""
+        # What is pickled is another one, whose memory is never written, and so takes none.
+        file = cls(torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"), copies=copies)
+        file._of_device = tensor.reshape(-1).view(torch.uint8)
+        return file
 
     def stage(self, copies_of: Callable[[torch.device], Copies] = DeviceCopies) -> None:
         """Copy the storages to host memory, after which the object may change.
@@ -106,14 +115,15 @@ class CheckpointFile:
     def _contents(self, storage: torch.UntypedStorage) -> Iterator[Piece]:
         if storage.nbytes() == 0:
             return
-        if storage.device.type == "cpu":
+        if storage.device.type == "cpu" and self._of_device is None:
             memory = memory_of(flat(storage))
             for begin in range(0, len(memory), _SUMMED_BYTES):
                 piece = memory[begin : begin + _SUMMED_BYTES]
                 yield Piece(piece, True, len(piece))
             return
-        copies = self._copies or DeviceCopies(storage.device)
-        for staged in host_pieces(flat(storage), copies):
+        source = flat(storage) if self._of_device is None else self._of_device
+        copies = self._copies or DeviceCopies(source.device)
+        for staged in host_pieces(source, copies):
             yield Piece(memory_of(staged), False, staged.numel())
 
 

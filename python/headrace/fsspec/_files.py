@@ -6,7 +6,9 @@ import codecs
 import contextlib
 import functools
 import io
+import logging
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.fsspec._filesystem import StoreFileSystem
 
 __all__ = ["CachedFile", "ReadFile", "TextFile", "WriteFile", "own_compressions"]
+
+_log = logging.getLogger("headrace")
 
 
 class ReadFile(ObjectReaderIO):
@@ -124,6 +128,7 @@ class WriteFile(ObjectWriterIO):
     ) -> None:
         # Before anything can fail: the writer's own __del__ looks at it.
         self._waits = False  # closed, and waiting for its transaction
+        self._closed_by = 0  # the thread
         super().__init__(store.open_writer(name, **options))
         self.fs, self.path, self.autocommit = fs, path, autocommit
         self._exclusive = exclusive
@@ -146,7 +151,7 @@ class WriteFile(ObjectWriterIO):
         if self.autocommit or self._failure is not None:
             self._publish()
         else:
-            self._waits = True
+            self._waits, self._closed_by = True, threading.get_ident()
 
     def commit(self) -> None:
         """Make the object visible; unless it was given up.
@@ -164,6 +169,9 @@ class WriteFile(ObjectWriterIO):
 
     def discard(self) -> None:
         """Give it up: nothing becomes visible."""
+        # A transaction takes in what all threads write by its file system; this one sees its error.
+        if self._waits and self._closed_by != threading.get_ident():
+            _log.warning("%s is given up with its transaction, which has failed", self.name)
         self._waits = False
         self.abort()
 

@@ -9,6 +9,9 @@ import errno
 import hashlib
 import io
 import logging
+import math
+import numbers
+import operator
 import os
 import stat
 import threading
@@ -17,6 +20,7 @@ from glob import has_magic
 from typing import Any, ClassVar, NamedTuple
 
 from fsspec.asyn import AsyncFileSystem, get_loop
+from fsspec.caching import caches
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.core import get_compression
 from fsspec.implementations.local import LocalFileSystem
@@ -44,7 +48,14 @@ from headrace._store import Prefix, Store
 from headrace._writer_io import ObjectWriterIO, takes_files, write_file
 from headrace.fsspec._files import CachedFile, ReadFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._json_options import from_json, is_secret, to_json
-from headrace.fsspec._threads import LoopCallback, in_thread, wait_for
+from headrace.fsspec._threads import (
+    Changes,
+    LoopCallback,
+    change_in_thread,
+    in_thread,
+    raise_if_over,
+    wait_for,
+)
 from headrace.fsspec._transaction import StoreTransaction
 
 __all__ = ["StoreFileSystem"]
@@ -55,6 +66,7 @@ Entry = dict[str, Any]
 _COPIED_BYTES = 16 * MiB
 # What `Store.open_writer` takes of the keywords of ``open``; its part_bytes is fsspec's block_size.
 _WRITER_OPTIONS = ("content_type", "expected_size_bytes", "max_parts_in_flight", "upload")
+_ALL_AT_ONCE = 1 << 16
 # Of what is longer it is asked first how much there is: callers give ends that no object has.
 _LONG_BYTES = 1 << 30
 # Options of fsspec itself; and what datasets adds to each dict of options that it is given.
@@ -107,6 +119,71 @@ def _text_of(value: Any) -> str:
     if dataclasses.is_dataclass(value):
         return f"{type(value).__name__}({_text_of(vars(value))})"
     return repr(value)
+
+
+def _number(name: str, value: Any) -> int | None:
+    """Return a number of fsspec's convention, where no file system checks what it is given.
+
+    Args:
+        value: None and ``"default"`` leave it to headrace; a float is rounded down.
+
+    Raises:
+        InvalidArgumentError: it is no number.
+    """
+    if value is None or (isinstance(value, str) and value == "default"):
+        return None
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+        real: Any = value if isinstance(value, numbers.Real) else math.nan
+        if math.isfinite(real):
+            return int(real)
+    raise InvalidArgumentError(f"{name} is {value!r}; it must be a number, or None for the default")
+
+
+def _block_bytes(block_size: Any) -> int | None:
+    """Return `block_size` as an int, or None: 0 asks fsspec's HTTPFileSystem for no blocks.
+
+    Raises:
+        InvalidArgumentError: it is no number, or negative.
+    """
+    size_bytes = _number("block_size", block_size)
+    require(
+        size_bytes is None or size_bytes >= 0,
+        f"block_size is {block_size}; it must not be negative",
+    )
+    return size_bytes or None
+
+
+def _depth(maxdepth: Any) -> int | None:
+    """Return `maxdepth` as an int, or None.
+
+    Raises:
+        InvalidArgumentError: it is no number, or below 1.
+    """
+    depth = _number("maxdepth", maxdepth)
+    require(depth is None or depth >= 1, f"maxdepth is {maxdepth}; it must be at least 1")
+    return depth
+
+
+def _count(batch_size: Any) -> int | None:
+    """Return how many may be treated at a time, or None; -1, to fsspec, is all.
+
+    Raises:
+        InvalidArgumentError: it is no number, or negative.
+    """
+    count = _number("batch_size", batch_size)
+    require(
+        count is None or count >= -1,
+        f"batch_size is {batch_size}; it must be at least 1, or -1 for all at once",
+    )
+    return _ALL_AT_ONCE if count == -1 else count or None
+
+
+def _make_count(kwargs: dict[str, Any]) -> None:
+    """Check the ``batch_size`` among the keywords of a method, and make it an int."""
+    if "batch_size" in kwargs:
+        kwargs["batch_size"] = _count(kwargs["batch_size"])
 
 
 class _Span(NamedTuple):
@@ -180,11 +257,12 @@ class _Copied(NamedTuple):
     folders: list[tuple[str, str]]
 
 
-def _twin(name: str) -> Callable[..., Any]:
+def _twin(name: str, *, changes: bool = False) -> Callable[..., Any]:
     """Return the coroutine function that runs the method `name` in a thread."""
+    runs = change_in_thread if changes else in_thread
 
     async def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return await in_thread(getattr(self, name), *args, **kwargs)
+        return await runs(getattr(self, name), *args, **kwargs)
 
     run.__name__ = run.__qualname__ = f"_{name}"
     return run
@@ -198,8 +276,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     each call asks the service.
 
     Sequences of paths and ranges are read by one batch of requests. Methods of the same names with
-    an underscore are coroutines, which wait in threads. Instances pickle as their options, and may
-    be used after a fork.
+    an underscore are coroutines, which wait in threads; one that is cancelled, and writes or
+    removes something, ends when that has ended. Instances pickle as their options, and may be used
+    after a fork.
 
     Args:
         asynchronous: it is used by its coroutines, in the loop of whoever made it.
@@ -251,6 +330,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     ) -> None:
         if self._cached:
             return
+        batch_size = _count(batch_size)
         super().__init__(
             *args, asynchronous=asynchronous, loop=loop, batch_size=batch_size, **options
         )
@@ -267,6 +347,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
 
     def _pass_over_hints(self, options: dict[str, Any]) -> None:
         """Take out of `options` what is no option of headrace's, and what it can do without."""
+        for name in ("block_size", "default_block_size"):
+            _number(name, options.get(name))
         client = options.get("client_kwargs")
         if isinstance(client, Mapping) and any(name in client for name in _NO_HINTS):
             return  # it is refused, with the remedy
@@ -537,7 +619,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             ValueError: `maxdepth` is below 1.
             PermissionError: the credentials may not list.
         """
-        path = self._strip_protocol(path)
+        path, maxdepth = self._strip_protocol(path), _depth(maxdepth)
         if maxdepth is not None:
             entries = self._levels(path, maxdepth, withdirs, prefix)
         else:
@@ -549,7 +631,6 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
 
     def _levels(self, path: str, maxdepth: int, withdirs: bool, prefix: str) -> dict[str, Entry]:
         """Return what lies at most so deep below `path`, by a listing of each folder."""
-        require(maxdepth >= 1, f"maxdepth is {maxdepth}; it must be at least 1")
         entries: dict[str, Entry] = {}
         level = [path]
         for depth in range(maxdepth):
@@ -606,7 +687,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             PermissionError: the credentials may not list.
         """
         prefix = before_wildcards(self._strip_protocol(path)).rpartition("/")[2]
-        return super().glob(path, maxdepth=maxdepth, **{"prefix": prefix, **kwargs})
+        return super().glob(path, maxdepth=_depth(maxdepth), **{"prefix": prefix, **kwargs})
 
     def walk(
         self,
@@ -632,8 +713,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             ValueError: `maxdepth` is below 1.
             FileNotFoundError: with ``on_error="raise"``, there is no such folder.
         """
-        require(maxdepth is None or maxdepth >= 1, f"maxdepth is {maxdepth}; it must be at least 1")
-        path, detail = self._strip_protocol(path), kwargs.get("detail", False)
+        maxdepth, detail = _depth(maxdepth), kwargs.get("detail", False)
+        path = self._strip_protocol(path)
         try:
             listed = self.ls(path)
         except OSError as error:
@@ -744,13 +825,14 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         cache_type: str | None = None,
         **kwargs: Any,
     ) -> Any:
+        block_bytes = _block_bytes(block_size)
         if mode == "rb":
             if cache_type is None:
                 return self._reader(path, prefetch_bytes=kwargs.get("prefetch_bytes"))
+            options = _cache_options(cache_type, cache_options)
             with self._reader(path, prefetch_bytes=0) as reader:
                 store, info = self._object_at(path)[0], reader.info
-            options = {"cache_type": cache_type, "cache_options": dict(cache_options or {})}
-            return CachedFile(self, path, store, info, block_size=block_size, **options)
+            return CachedFile(self, path, store, info, block_size=block_bytes, **options)
         if mode not in ("wb", "xb", "ab"):
             raise InvalidArgumentError(
                 f"{path}: mode is {mode!r}; it must be 'rb', 'wb', 'xb' or 'ab', or the same "
@@ -773,7 +855,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             autocommit=autocommit,
             exclusive=mode == "xb",
             if_generation=condition,
-            part_bytes=block_size if isinstance(block_size, int) else None,
+            part_bytes=block_bytes,
             **{key: each for key, each in kwargs.items() if key in _WRITER_OPTIONS},
         )
         if before is not None:
@@ -814,8 +896,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Args:
             mode: ``"r"``, ``"w"``, ``"x"`` or ``"a"``, for bytes with ``"b"`` behind it.
             block_size: when writing, the bytes of a part, which is ``part_bytes`` of
-                `headrace.open`, with its default. When reading, of a block of the cache, if there
-                is a `cache_type`.
+                `headrace.open`, with its default; None, 0 and ``"default"`` are the default, and a
+                float is rounded down. When reading, of a block of the cache, if there is a
+                `cache_type`.
             cache_options: of the cache, if there is a `cache_type`.
             compression: as fsspec has it: ``"gzip"``, ``"infer"``.
             kwargs: ``prefetch_bytes`` of the file system, for this file; ``cache_type``, to read
@@ -827,7 +910,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             FileNotFoundError: there is no such object to read.
             FileExistsError: mode ``"x"``, and there is one. ``close`` raises it, too.
             IsADirectoryError: it is a folder or a bucket.
-            InvalidArgumentError: the mode cannot work.
+            InvalidArgumentError: the mode, `block_size` or the cache cannot work.
         """
         common: dict[str, Any] = {"block_size": block_size, "cache_options": cache_options}
         if "r" in mode:
@@ -910,7 +993,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
         if not len(starts) == len(ends) == len(paths):
             raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends")
-        found = self._read(list(zip(paths, starts, ends, strict=True)), max_gap)
+        gap = _number("max_gap", max_gap)
+        found = self._read(list(zip(paths, starts, ends, strict=True)), gap)
         if on_error != "return":
             _raise_first(found)
         return found
@@ -1075,6 +1159,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
                 else:
                     steps = (file.write(piece) for piece in _pieces(source, found.st_size))
                 for size_bytes in steps:
+                    raise_if_over()
                     callback.relative_update(size_bytes)
 
     def cp_file(self, path1: str, path2: str, *, done: _Copied | None = None, **_: Any) -> None:
@@ -1317,6 +1402,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         maxdepth: int | None = None,
         **_: Any,
     ) -> None:
+        maxdepth = _depth(maxdepth)
         is_pattern = await in_thread(self._is_pattern, path)
         paths = await self._expand_path(path)
         if not recursive:
@@ -1377,13 +1463,14 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         self, function: Callable[[Any], None], items: Sequence[Any], batch_size: int | None
     ) -> None:
         """Call a function for each item, so many at a time; raise the first error after all."""
-        at_a_time = asyncio.Semaphore(batch_size or self.batch_size or 64)
+        at_a_time = asyncio.Semaphore(_count(batch_size) or self.batch_size or 64)
 
         async def call(item: Any) -> None:
             async with at_a_time:
-                await in_thread(function, item)
+                await change_in_thread(function, item)
 
-        done = await asyncio.gather(*map(call, items), return_exceptions=True)
+        async with Changes():
+            done = await asyncio.gather(*map(call, items), return_exceptions=True)
         _raise_first(done)
 
     def expand_path(
@@ -1408,7 +1495,8 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         """
         is_name = assume_literal or not self._is_pattern(path)
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        kwargs |= {"recursive": recursive, "maxdepth": maxdepth, "assume_literal": is_name}
+        how = {"recursive": recursive, "maxdepth": _depth(maxdepth), "assume_literal": is_name}
+        kwargs |= how
         expanded: list[str] = super().expand_path(paths, **kwargs)
         return expanded
 
@@ -1443,6 +1531,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         source, target = stringify_path(source), stringify_path(target)
         is_one = isinstance(source, str)
         is_pattern = is_one and _is_pattern(from_, source)
+        maxdepth = _depth(maxdepth)
         how = {"recursive": recursive, "maxdepth": maxdepth}
         # Of a list, and of a name, nothing is a pattern.
         names = source if is_pattern else [source] if is_one else source
@@ -1470,7 +1559,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         pairs = await in_thread(
             self._pairs, rpath, lpath, recursive, maxdepth, self, LocalFileSystem()
         )
-        return await super()._get(*pairs, callback=callback, **kwargs)
+        _make_count(kwargs)
+        async with Changes():
+            return await super()._get(*pairs, callback=callback, **kwargs)
 
     async def _put(
         self,
@@ -1484,7 +1575,9 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         pairs = await in_thread(
             self._pairs, lpath, rpath, recursive, maxdepth, LocalFileSystem(), self
         )
-        return await super()._put(*pairs, callback=callback, **kwargs)
+        _make_count(kwargs)
+        async with Changes():
+            return await super()._put(*pairs, callback=callback, **kwargs)
 
     async def _copy(
         self,
@@ -1496,28 +1589,52 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         **kwargs: Any,
     ) -> Any:
         pairs = await in_thread(self._pairs, path1, path2, recursive, maxdepth, self, self)
-        return await super()._copy(*pairs, recursive=recursive, on_error=on_error, **kwargs)
+        _make_count(kwargs)
+        async with Changes():
+            return await super()._copy(*pairs, recursive=recursive, on_error=on_error, **kwargs)
+
+    async def _pipe(self, path: Any, value: Any = None, **kwargs: Any) -> Any:
+        _make_count(kwargs)
+        async with Changes():
+            return await super()._pipe(path, value, **kwargs)
 
     _cat = _twin("cat")
     _cat_file = _twin("cat_file")
     _cat_ranges = _twin("cat_ranges")
-    _cp_file = _twin("cp_file")
+    _cp_file = _twin("cp_file", changes=True)
     _du = _twin("du")
     _exists = _twin("exists")
     _expand_path = _twin("expand_path")
     _find = _twin("find")
-    _get_file = _twin("get_file")
+    _get_file = _twin("get_file", changes=True)
     _info = _twin("info")
     _isdir = _twin("isdir")
     _isfile = _twin("isfile")
     _ls = _twin("ls")
-    _makedirs = _twin("makedirs")
-    _mkdir = _twin("mkdir")
-    _pipe_file = _twin("pipe_file")
-    _put_file = _twin("put_file")
-    _rm_file = _twin("rm_file")
+    _makedirs = _twin("makedirs", changes=True)
+    _mkdir = _twin("mkdir", changes=True)
+    _pipe_file = _twin("pipe_file", changes=True)
+    _put_file = _twin("put_file", changes=True)
+    _rm_file = _twin("rm_file", changes=True)
     _size = _twin("size")
     _sizes = _twin("sizes")
+
+    def start_transaction(self) -> StoreTransaction:
+        """Begin a transaction without a ``with``, and return it; `end_transaction` is its end."""
+        transaction: StoreTransaction = self.transaction
+        transaction.start()
+        return transaction
+
+    def end_transaction(self) -> None:
+        """Make all files visible that were written since `start_transaction`, in their order.
+
+        Raises:
+            HeadraceError: one could not become visible; nor did those behind it.
+        """
+        transaction: StoreTransaction = self.transaction
+        transaction.complete()
+        while transaction.is_begun_here:
+            transaction.complete()
 
     # ---- inside
 
@@ -1528,6 +1645,24 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             store, name = self._object_at(path)
             found.setdefault(store, []).append((at, name))
         return found
+
+
+def _cache_options(cache_type: Any, cache_options: Any) -> dict[str, Any]:
+    """Return what makes one of fsspec's caches.
+
+    Raises:
+        InvalidArgumentError: there is no such cache, or the options are no dict.
+    """
+    known = sorted(filter(None, caches))
+    require(
+        isinstance(cache_type, str) and cache_type in known,
+        f"cache_type is {cache_type!r}; it must be one of {', '.join(known)}",
+    )
+    require(
+        cache_options is None or isinstance(cache_options, Mapping),
+        f"cache_options is {cache_options!r}; it must be a dict",
+    )
+    return {"cache_type": cache_type, "cache_options": dict(cache_options or {})}
 
 
 def _is_pattern(fs: Any, path: str) -> bool:
@@ -1634,6 +1769,7 @@ def _pieces(source: Any, size_bytes: int) -> Iterator[memoryview]:
     buffer = bytearray(min(_COPIED_BYTES, size_bytes + 1))
     with memoryview(buffer) as view:
         while count := source.readinto(view):
+            raise_if_over()
             with view[:count] as piece:
                 yield piece
 

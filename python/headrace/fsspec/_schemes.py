@@ -11,9 +11,46 @@ from typing import Any
 from headrace._moved_files import link_in
 from headrace._store import Store
 from headrace.fsspec._filesystem import StoreFileSystem
-from headrace.fsspec._threads import in_thread
+from headrace.fsspec._threads import change_in_thread
 
 __all__ = ["AisFileSystem", "FolderFileSystem", "GcsFileSystem", "S3FileSystem"]
+
+
+# A directory, whatever its path.
+_Identity = tuple[int, int]
+
+
+def _identity(path: str) -> _Identity:
+    """Return which directory `path` leads to; ``(0, 0)`` if it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _above(path: str) -> frozenset[_Identity]:
+    """Return the directories above `path`, by its own way: one that is also at its end has no end.
+
+    Listings do not enter such a directory, which only a symbolic link leads back to.
+    """
+    found = set()
+    while (parent := os.path.dirname(path)) != path:
+        path = parent
+        found.add(_identity(path))
+    return frozenset(found)
+
+
+def _directories_in(folder: str, prefix: str) -> list[str]:
+    """Return the paths of the directories in one, also by symbolic links, that begin so."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for each in entries:
+            if each.name.startswith(prefix):
+                with contextlib.suppress(OSError):  # a link that leads nowhere
+                    if each.is_dir():
+                        found.append(os.path.join(folder, each.name))
+    return found
 
 
 class GcsFileSystem(StoreFileSystem):
@@ -105,11 +142,9 @@ class FolderFileSystem(StoreFileSystem):
         if not os.path.isdir(path):
             return entries
         found = {entry["name"]: entry for entry in entries or ()}
-        with os.scandir(path) as below:
-            for each in below:
-                if each.name.startswith(prefix) and each.is_dir(follow_symlinks=False):
-                    full = os.path.join(path, each.name)
-                    found.setdefault(full, self._folder(full))
+        if _identity(path) not in _above(path):
+            for full in _directories_in(path, prefix):
+                found.setdefault(full, self._folder(full))
         return [found[name] for name in sorted(found)]
 
     def _is_link(self, path: str) -> bool:
@@ -125,10 +160,16 @@ class FolderFileSystem(StoreFileSystem):
     def _empty_folders(self, store: Store, below: str, prefix: str) -> set[str]:
         found = set()
         top = self._path(store, below)
-        for folder, _, _ in os.walk(top):
-            name = folder[len(top) :].lstrip("/")
-            if name and name.startswith(prefix):
-                found.add(f"{below}{name}/")
+        begin = len(top.rstrip("/")) + 1
+        left = [(top, _above(top))]
+        while left:
+            folder, above = left.pop()
+            this = _identity(folder)
+            if this in above:
+                continue
+            for full in _directories_in(folder, prefix if folder == top else ""):
+                found.add(f"{below}{full[begin:]}/")
+                left.append((full, above | {this}))
         return found
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
@@ -184,7 +225,7 @@ class FolderFileSystem(StoreFileSystem):
             os.rmdir(path)
 
     async def _rm_below(self, path: str, batch_size: int | None) -> None:  # noqa: ARG002
-        await in_thread(self._remove_all, path)
+        await change_in_thread(self._remove_all, path)
 
     def _remove_all(self, path: str) -> None:
         if not os.path.isdir(path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,14 @@ import torch
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import MiB
-from headrace.checkpoint._tensor_file import blob_of
+from headrace.checkpoint._device_copies import Copies, DeviceCopies
+from headrace.checkpoint._distributed.upload import Passing
+from headrace.checkpoint._tensor_file import CheckpointFile, blob_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["SUM_BLOCK_BYTES", "EncodedItem", "ItemLayout", "encode", "flat_bytes"]
+__all__ = ["SUM_BLOCK_BYTES", "DeviceItem", "EncodedItem", "ItemLayout", "encode", "flat_bytes"]
 
 # To verify a slice of a tensor, at most this much more is read at either end. The checksums of a
 # terabyte, 4 bytes each, take 4 MB.
@@ -112,7 +114,50 @@ class EncodedItem:
     layout: ItemLayout
 
 
-def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
+class DeviceItem:
+    """An item with a tensor of a device, of which two pieces of 16 MiB are in host memory.
+
+    `length_bytes` and `layout` are those of what was taken of `pieces`.
+    """
+
+    def __init__(self, tensor: torch.Tensor, copies: Copies) -> None:
+        self._tensor = tensor.resolve_conj().resolve_neg().contiguous()
+        self._copies = copies
+        self._sizes, self._sums = [0, 0, 0], [_engine.crc32c(b"")] * 3  # of head, data and tail
+        self._block_sums: list[int] = []
+
+    @property
+    def pieces(self) -> Iterator[Buffer | Passing]:
+        """The bytes in order."""
+        for piece in CheckpointFile.as_if_on_host(self._tensor, self._copies).pieces():
+            part = 1 if piece.content_bytes else 2 if self._sizes[1] else 0
+            self._sizes[part] += len(piece.data)
+            if part == 1:
+                self._block_sums += block_sums(piece.data)
+                yield Passing(piece.data)
+            else:
+                self._sums[part] = _engine.crc32c(piece.data, self._sums[part])
+                yield bytes(piece.data)
+
+    @property
+    def length_bytes(self) -> int:
+        return sum(self._sizes)
+
+    @property
+    def layout(self) -> ItemLayout:
+        return ItemLayout(
+            self._sizes[0],
+            self._sizes[1],
+            self._sums[0],
+            self._sums[2],
+            SUM_BLOCK_BYTES,
+            tuple(self._block_sums),
+            self._tensor.dtype,
+            tuple(self._tensor.shape),
+        )
+
+
+def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem | DeviceItem:
     """Return the bytes of an item; those of a contiguous CPU tensor are its own memory.
 
     Raises:
@@ -138,6 +183,8 @@ def encode(data: torch.Tensor | io.BytesIO) -> EncodedItem:
         stream = io.BytesIO()
         torch.save(data.cpu(), stream)
         return _encoded(b"", stream.getbuffer(), b"", None, ())
+    if data.device.type != "cpu" and data.numel() > 0:
+        return DeviceItem(data, DeviceCopies(data.device))
     tensor = _tight(data)
     raw = flat_bytes(tensor)
     pieces = blob_of(tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace._leftovers import give_up, tell_left_behind
 from headrace._store import Store, UploadWay
@@ -11,16 +11,22 @@ from headrace._store import Store, UploadWay
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["upload"]
+__all__ = ["Passing", "upload"]
 
 # Smaller pieces are copied, so that a part consists of few pieces.
 _LENT_BYTES = 64 << 10
 
 
+class Passing(NamedTuple):
+    """A piece that is valid until the next one is asked for."""
+
+    data: Buffer
+
+
 def upload(
     store: Store,
     name: str,
-    pieces: Iterable[Buffer],
+    pieces: Iterable[Buffer | Passing],
     way: UploadWay | None,
     expected_size_bytes: int | None = None,
 ) -> None:
@@ -29,7 +35,7 @@ def upload(
     If `pieces` raises, no object is written.
 
     Args:
-        pieces: memory that does not change until this returns.
+        pieces: memory that does not change until this returns, unless it is `Passing`.
         way: how parts reach the store, as for `Store.open_writer`.
         expected_size_bytes: of the object, as for `Store.open_writer`.
     """
@@ -38,7 +44,9 @@ def upload(
     )
     try:
         for piece in pieces:
-            if memoryview(piece).nbytes < _LENT_BYTES:
+            if isinstance(piece, Passing):
+                writer.write(piece.data)
+            elif memoryview(piece).nbytes < _LENT_BYTES:
                 writer.write(piece)
             else:
                 writer.write_lent(piece)

@@ -50,7 +50,7 @@ from headrace.checkpoint._distributed.items import encode
 from headrace.checkpoint._distributed.metadata_file import storage_meta, to_bytes
 from headrace.checkpoint._distributed.ranks import as_ranks_tell
 from headrace.checkpoint._distributed.staged import Settled, Staged, take_settled
-from headrace.checkpoint._distributed.upload import upload
+from headrace.checkpoint._distributed.upload import Passing, upload
 from headrace.checkpoint._staging import copy_to_host
 
 if TYPE_CHECKING:
@@ -508,7 +508,7 @@ def _pieces(
     results: list[WriteResult],
     count: Callable[[int], None],
     stop: Callable[[], bool],
-) -> Iterator[Buffer]:
+) -> Iterator[Buffer | Passing]:
     """Yield the bytes of a file item by item, and add the result of each to `results`."""
     offset = 0
     for item in items:

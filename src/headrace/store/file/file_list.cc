@@ -57,7 +57,7 @@ std::string after_prefix(std::string_view prefix) {
 }
 
 FileWalk::FileWalk(std::string root, std::string prefix, const std::string& lower,
-                   const std::string& upper, size_t window_names)
+                   const std::string& upper, OnCircle on_circle, size_t window_names)
     : root_(std::move(root)),
       prefix_(std::move(prefix)),
       lower_(std::max(lower, prefix_)),
@@ -66,6 +66,7 @@ FileWalk::FileWalk(std::string root, std::string prefix, const std::string& lowe
         if (end.empty()) return upper;
         return upper.empty() ? end : std::min(upper, end);
       }()),
+      on_circle_(std::move(on_circle)),
       window_names_(window_names) {}
 
 std::string FileWalk::path_of(std::string_view name) const { return cat(root_, "/", name); }
@@ -88,9 +89,7 @@ Result<void> FileWalk::start() {
   // No name can have this prefix: nothing is listed.
   if (!first.empty() && !check_name(first.substr(0, first.size() - 1))) return {};
   for (size_t slash = first.find('/'); slash != first.npos; slash = first.find('/', slash + 1)) {
-    const std::pair<dev_t, ino_t> seen(status.st_dev, status.st_ino);
-    if (std::ranges::find(above_, seen) != above_.end()) return {};
-    above_.push_back(seen);
+    above_.emplace_back(status.st_dev, status.st_ino);
     if (::stat(path_of(first.substr(0, slash + 1)).c_str(), &status) != 0) {
       if (errno == EACCES) {
         return fail(Code::kPermissionDenied, "the directory ", path_of(first), " may not be read");
@@ -119,11 +118,10 @@ Result<bool> FileWalk::enter(std::string name) {
   const auto is_this = [&](dev_t device, ino_t inode) {
     return device == status.st_dev && inode == status.st_ino;
   };
-  for (const Directory& above : stack_) {
-    if (is_this(above.device, above.inode)) return false;
-  }
-  for (const auto& [device, inode] : above_) {
-    if (is_this(device, inode)) return false;
+  if (std::ranges::any_of(stack_, [&](const Directory& e) { return is_this(e.device, e.inode); }) ||
+      std::ranges::any_of(above_, [&](const auto& e) { return is_this(e.first, e.second); })) {
+    if (on_circle_) on_circle_(directory.name);
+    return false;
   }
   if (Result<void> read = read_window(directory); !read) return std::unexpected(read.error());
   stack_.push_back(std::move(directory));
@@ -235,7 +233,8 @@ Result<std::optional<ObjectInfo>> FileWalk::next() {
 
 void FileWalk::skip_to(const std::string& lower) { lower_ = std::max(lower_, lower); }
 
-Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRequest& request) {
+Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRequest& request,
+                                           FileWalk::OnCircle on_circle) {
   std::string lower = request.start_offset;
   if (const std::string& token = request.page_token; !token.empty()) {
     std::string after = token.substr(1);
@@ -248,7 +247,8 @@ Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRe
     }
     lower = std::max(lower, after);
   }
-  return std::make_unique<FileWalk>(root, request.prefix, std::move(lower), request.end_offset);
+  return std::make_unique<FileWalk>(root, request.prefix, std::move(lower), request.end_offset,
+                                    std::move(on_circle));
 }
 
 Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,

@@ -8,11 +8,14 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "headrace/base/log.h"
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
@@ -29,18 +32,20 @@ namespace {
 constexpr uint64_t kCopyBytes = 8 * kMiB;  // of one copy_file_range: then cancel is looked at
 constexpr uint64_t kStreamedBytes = kMiB;  // of one read and write, where the system copies nothing
 constexpr size_t kIdleWalks = 4;           // listings that wait for their next page
+constexpr size_t kToldCircles = 100;       // so many are remembered, and no more are told
 
 class FileStore : public ObjectStore, public std::enable_shared_from_this<FileStore> {
  public:
   FileStore(std::string root, const StoreOptions& options, std::shared_ptr<BlockPool> pool,
             std::shared_ptr<ThreadPool> threads, std::shared_ptr<Metrics> metrics,
-            std::shared_ptr<WriterRegistry> writers)
+            std::shared_ptr<WriterRegistry> writers, std::shared_ptr<Log> log)
       : root_(std::move(root)),
         join_rules_{.max_gap_bytes = options.max_gap_bytes, .verify = options.verify},
         pool_(std::move(pool)),
         threads_(std::move(threads)),
         metrics_(std::move(metrics)),
         writers_(std::move(writers)),
+        log_(std::move(log)),
         reader_(std::make_shared<FileReader>(root_, options, pool_, threads_, metrics_)) {}
 
   void read(std::shared_ptr<ReadBatch> batch) override {
@@ -102,6 +107,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<bool> remove_now(const std::string& name, const Precondition& precondition,
                           const std::function<bool()>& cancelled);
   Result<ObjectPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
+  // Says, once, that listings do not enter a directory that lies in itself.
+  void tell_circle(std::string_view name);
 
   const FileRoot root_;
   const JoinRules join_rules_;
@@ -109,6 +116,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   const std::shared_ptr<ThreadPool> threads_;
   const std::shared_ptr<Metrics> metrics_;
   const std::shared_ptr<WriterRegistry> writers_;
+  const std::shared_ptr<Log> log_;  // may be null
   const std::shared_ptr<FileReader> reader_;
 
   // Walks that can continue where a page ended, by request and token, so that the next page reads
@@ -119,6 +127,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   };
   Mutex mutex_;
   std::list<IdleWalk> idle_walks_ HEADRACE_GUARDED_BY(mutex_);
+  std::set<std::string, std::less<>> told_circles_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 template <class T, class Work>
@@ -446,7 +455,9 @@ Result<ObjectPage> FileStore::list_now(const ListRequest& request,
     }
   }
   if (!walk) {
-    Result<std::unique_ptr<FileWalk>> made = walk_for(root_.directory(), request);
+    // A walk does not outlive the store, which keeps it.
+    Result<std::unique_ptr<FileWalk>> made = walk_for(
+        root_.directory(), request, [this](std::string_view name) { tell_circle(name); });
     if (!made) return std::unexpected(made.error());
     walk = std::move(*made);
   }
@@ -462,13 +473,24 @@ Result<ObjectPage> FileStore::list_now(const ListRequest& request,
   return page;
 }
 
+void FileStore::tell_circle(std::string_view name) {
+  if (log_ == nullptr || !log_->wants(LogLevel::kInfo)) return;
+  {
+    const Lock lock(mutex_);
+    if (told_circles_.size() == kToldCircles || !told_circles_.emplace(name).second) return;
+  }
+  log_->add(LogLevel::kInfo,
+            cat(url_of(name), " leads to a directory that it lies in: listings do not enter it"));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const StoreOptions& options,
                                                      std::shared_ptr<BlockPool> pool,
                                                      std::shared_ptr<ThreadPool> threads,
                                                      std::shared_ptr<Metrics> metrics,
-                                                     std::shared_ptr<WriterRegistry> writers) {
+                                                     std::shared_ptr<WriterRegistry> writers,
+                                                     std::shared_ptr<Log> log) {
   const auto refused = [&](Error error) {
     return std::unexpected(std::move(error).with_url(url.to_string()));
   };
@@ -493,7 +515,7 @@ Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const Store
   }
   while (root.ends_with('/')) root.pop_back();
   return std::make_shared<FileStore>(std::move(root), options, std::move(pool), std::move(threads),
-                                     std::move(metrics), std::move(writers));
+                                     std::move(metrics), std::move(writers), std::move(log));
 }
 
 }  // namespace headrace

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "headrace/base/block_pool.h"
+#include "headrace/base/log.h"
 #include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
 #include "headrace/base/thread_pool.h"
@@ -27,7 +28,8 @@ class WriterRegistry;
 //   every program; a condition on a generation against programs that use this store (a lock on the
 //   directory), not against others. Where the file system has no flock, it is check, then rename.
 // - Symbolic links to files and directories are followed; removing or replacing a name acts on the
-//   link itself.
+//   link itself. Listings do not enter a directory that lies in itself (FileWalk), and the log says
+//   so.
 // - Listings leave out what is neither file nor directory, and fail (kInvalidArgument, naming the
 //   directory) at a name that is not UTF-8. remove() leaves empty directories behind, which
 //   listings omit.
@@ -36,6 +38,7 @@ Result<std::shared_ptr<ObjectStore>> open_file_store(const Url& url, const Store
                                                      std::shared_ptr<BlockPool> pool,
                                                      std::shared_ptr<ThreadPool> threads,
                                                      std::shared_ptr<Metrics> metrics,
-                                                     std::shared_ptr<WriterRegistry> writers);
+                                                     std::shared_ptr<WriterRegistry> writers,
+                                                     std::shared_ptr<Log> log = nullptr);
 
 }  // namespace headrace

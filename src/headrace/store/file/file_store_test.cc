@@ -95,7 +95,8 @@ class FileStoreTest : public testing::Test {
   void open(const StoreOptions& options) { store_ = try_open(root_, options).value(); }
   Result<std::shared_ptr<ObjectStore>> try_open(const std::string& path,
                                                 const StoreOptions& options = {}) {
-    return open_file_store(parse_url(path).value(), options, pool_, threads_, metrics_, writers_);
+    return open_file_store(parse_url(path).value(), options, pool_, threads_, metrics_, writers_,
+                           log_);
   }
 
   std::string path(const std::string& name) const { return root_ + "/" + name; }
@@ -177,6 +178,7 @@ class FileStoreTest : public testing::Test {
   std::shared_ptr<ThreadPool> threads_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::shared_ptr<WriterRegistry> writers_ = std::make_shared<WriterRegistry>();
+  std::shared_ptr<Log> log_ = std::make_shared<Log>(LogLevel::kInfo);
   std::shared_ptr<ObjectStore> store_;
 };
 
@@ -643,6 +645,22 @@ TEST_F(FileStoreTest, LinkedDirectoriesAreListedButNotInCircles) {
   fs::create_directory_symlink("a", path("b"));
   EXPECT_THAT(list({}), ElementsAre("a/x", "b/x"));
   EXPECT_THAT(list({.prefix = "a/up/"}), IsEmpty());
+  // What lies below has other names; who uses this one means it.
+  EXPECT_THAT(list({.prefix = "a/up/a/"}), IsEmpty());
+  put("c/y", "");
+  EXPECT_THAT(list({.prefix = "a/up/c"}), IsEmpty());
+  EXPECT_THAT(list({.prefix = "a/up/c/"}), ElementsAre("a/up/c/y"));
+}
+
+TEST_F(FileStoreTest, ADirectoryThatListingsDoNotEnterIsToldOnce) {
+  put("a/x", "");
+  fs::create_directory_symlink("..", path("a/up"));
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(list({}), ElementsAre("a/x"));
+  EXPECT_THAT(list({.prefix = "a/up/"}), IsEmpty());
+  const std::vector<LogRecord> told = log_->take();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].text, "file://" + path("a/up/") +
+                              " leads to a directory that it lies in: listings do not enter it");
 }
 
 TEST_F(FileStoreTest, ANameThatIsNotTextFailsTheListingAndNamesTheDirectory) {
@@ -750,7 +768,7 @@ TEST_F(FileStoreTest, ADirectoryLargerThanTheWindowIsReadByWindows) {
     names.insert(name);
   }
   for (const size_t window_names : {size_t{1}, size_t{7}, size_t{100}}) {
-    FileWalk walk(root_, "", "", "", window_names);
+    FileWalk walk(root_, "", "", "", nullptr, window_names);
     std::vector<std::string> found;
     while (auto info = walk.next().value()) found.push_back(info->name);
     EXPECT_TRUE(std::ranges::equal(found, names)) << window_names;
