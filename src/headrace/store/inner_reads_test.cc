@@ -23,7 +23,10 @@ class InnerReadsTest : public ::testing::Test {
     for (const char* name : {"a", "b", "c"}) store_->objects[name] = cat("it is ", name);
     store_->holds = true;
   }
-  ~InnerReadsTest() override { EXPECT_EQ(pool_->live_bytes(), 0u); }
+  ~InnerReadsTest() override {
+    store_->held.clear();
+    EXPECT_EQ(pool_->live_bytes(), 0u);
+  }
 
   static std::shared_ptr<ReadBatch> batch_of(const std::vector<std::string>& names) {
     auto batch = ReadBatch::create(names.size());

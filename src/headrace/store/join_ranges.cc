@@ -180,8 +180,8 @@ JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules) {
   return plan;
 }
 
-bool join_ranges(const std::shared_ptr<ReadBatch>& batch,
-                 const std::shared_ptr<ObjectStore>& store, const JoinRules& rules) {
+bool join_ranges(const std::shared_ptr<ReadBatch>& batch, const std::shared_ptr<ObjectStore>& store,
+                 const JoinRules& rules) {
   if (batch->planned >= ReadBatch::Planned::kRanges) return false;
   JoinPlan joins = plan_joins(*batch, rules);
   if (!joins.joins()) return false;

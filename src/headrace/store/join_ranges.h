@@ -52,7 +52,7 @@ JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules);
 // nothing was done. Each slot still has memory of its own and its own outcome: where a joined read
 // fails for a reason that may be one range's alone, or one range has another sum than it should,
 // these ranges are read by themselves. To be called before the batch is handed over.
-bool join_ranges(const std::shared_ptr<ReadBatch>& batch,
-                 const std::shared_ptr<ObjectStore>& store, const JoinRules& rules);
+bool join_ranges(const std::shared_ptr<ReadBatch>& batch, const std::shared_ptr<ObjectStore>& store,
+                 const JoinRules& rules);
 
 }  // namespace headrace

@@ -65,8 +65,8 @@ bool BatchGetFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const 
 bool BatchGetFetcher::reads_alone(ReadBatch& batch, uint64_t object_count, uint64_t bytes) {
   if (options_.mode != GetBatchMode::kAuto) return options_.mode == GetBatchMode::kNever;
   BatchGetRecord* record = service_.record;
-  const std::optional<FetchChoice::Ticket> ticket = record->begin_alone(
-      {.object_count = object_count, .size_bytes = bytes}, steady_clock::now());
+  const std::optional<FetchChoice::Ticket> ticket =
+      record->begin_alone({.object_count = object_count, .size_bytes = bytes}, steady_clock::now());
   if (!ticket) return false;
   batch.then([record, ticket](ReadBatch& done) {
     bool failed = done.cancelled();

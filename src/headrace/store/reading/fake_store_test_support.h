@@ -106,8 +106,8 @@ class FakeStore final : public ObjectStore {
   std::map<std::string, std::string, std::less<>> objects;
   std::vector<std::string> names, unverified;  // that were read alone
   uint64_t expected_reads = 0;
-  bool holds = false;                            // what is to be read, until answer()
-  std::vector<std::shared_ptr<ReadBatch>> held;  // by read()
+  bool holds = false;                                         // what is to be read, until answer()
+  std::vector<std::shared_ptr<ReadBatch>> held;               // by read()
   std::function<void(std::move_only_function<void()>)> post;  // where it reads; none: in read()
 
  private:

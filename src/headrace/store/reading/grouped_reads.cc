@@ -135,8 +135,8 @@ std::optional<GroupedReads::Next> GroupedReads::next() {
   const Lock lock(mutex_);
   const bool is_ready = fetcher_->is_ready();
   // As many as the host tolerates: throttling lowers that number.
-  const uint64_t most = std::min<uint64_t>(fetcher_->limits().max_in_flight,
-                                           std::max<uint64_t>(1, host_limit_()));
+  const uint64_t most =
+      std::min<uint64_t>(fetcher_->limits().max_in_flight, std::max<uint64_t>(1, host_limit_()));
   if (stopping_ || (is_ready && active_.size() >= most)) return {};
   bool is_full = false;
   for (auto at = queue_.begin(); at != queue_.end(); ++at) {
@@ -221,8 +221,8 @@ void GroupedReads::give_up(const FetchGroup& group, std::span<const uint32_t> sl
 }
 
 void GroupedReads::read_alone(const FetchGroup& group, std::vector<uint32_t> slots) {
-  add_read(group.batch, read_slots(*group.batch, std::move(slots), group.store,
-                                   ReadBatch::Planned::kGroups));
+  add_read(group.batch,
+           read_slots(*group.batch, std::move(slots), group.store, ReadBatch::Planned::kGroups));
 }
 
 void GroupedReads::end_alone(const std::shared_ptr<FetchGroup>& group,

@@ -1,5 +1,5 @@
-// Groups in the queue, with a fetcher and a store that are scripts. Whoever looks for what waits may
-// look at any moment: in each of them another group ends here, or the batch is cancelled.
+// Groups in the queue, with a fetcher and a store that are scripts. Whoever looks for what waits
+// may look at any moment: in each of them another group ends here, or the batch is cancelled.
 #include "headrace/store/reading/grouped_reads.h"
 
 #include <gmock/gmock.h>
@@ -41,8 +41,7 @@ class ScriptedFetcher final : public Fetcher {
                                          std::shared_ptr<ObjectStore> store,
                                          PlannedGroup parts) const override {
     at("make_group");
-    auto group =
-        std::make_shared<FetchGroup>(std::move(batch), std::move(store), std::move(parts));
+    auto group = std::make_shared<FetchGroup>(std::move(batch), std::move(store), std::move(parts));
     group->need_bytes = 100;
     return group;
   }
@@ -121,7 +120,9 @@ class GroupedReadsTest : public ::testing::Test {
   // Has it happen in that moment: on another thread where this one has a lock.
   void in(std::string_view moment, const std::function<void()>& what) {
     const bool has_lock = moment == "holds_back" || moment == "choose";
-    fetcher_->in(std::string(moment), has_lock ? std::function<void()>([this, what] { other_ = std::jthread(what); }) : what);
+    fetcher_->in(
+        std::string(moment),
+        has_lock ? std::function<void()>([this, what] { other_ = std::jthread(what); }) : what);
   }
   static size_t error_count(ReadBatch& batch) {
     size_t count = 0;
@@ -140,8 +141,8 @@ class GroupedReadsTest : public ::testing::Test {
 TEST_F(GroupedReadsTest, AGroupBeginsInWhicheverMomentOfItsChoiceTheOneBeforeItEnds) {
   for (const bool holds : {false, true}) {
     for (const uint32_t max_in_flight : {1u, 2u}) {
-      for (const char* moment : {"is_ready", "limits", "takes", "reads_alone", "make_group",
-                                 "holds_back", "choose"}) {
+      for (const char* moment :
+           {"is_ready", "limits", "takes", "reads_alone", "make_group", "holds_back", "choose"}) {
         SCOPED_TRACE(testing::Message() << moment << holds << max_in_flight);
         fetcher_->holds = holds;
         fetcher_->max_in_flight = max_in_flight;
@@ -165,8 +166,8 @@ TEST_F(GroupedReadsTest, AGroupBeginsInWhicheverMomentOfItsChoiceTheOneBeforeItE
 }
 
 TEST_F(GroupedReadsTest, ABatchEndsAtOnceInWhicheverMomentOfItsChoiceItIsCancelled) {
-  for (const char* moment : {"none", "takes", "reads_alone", "make_group", "holds_back", "choose",
-                             "begin"}) {
+  for (const char* moment :
+       {"none", "takes", "reads_alone", "make_group", "holds_back", "choose", "begin"}) {
     SCOPED_TRACE(moment);
     fetcher_->max_in_flight = 2;
     fetcher_->holds = moment == std::string("holds_back");
