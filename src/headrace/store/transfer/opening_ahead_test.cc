@@ -40,7 +40,7 @@ TEST_F(OpeningAheadTest, AStoreThatReadsInGroupsOpensThemToo) {
   const std::shared_ptr<ObjectStore> store = open_with(64);
   store->expect_reads(10);
   wait_for_opened(10);
-  EXPECT_EQ(opened(), 10u);
+  EXPECT_EQ(server_.stat("/connections_opened"), 10u);
 }
 
 TEST_F(OpeningAheadTest, ALimitOfOneMeansOneConnection) {
