@@ -22,10 +22,12 @@ namespace headrace {
 class ObjectWriter;
 
 // The same interface for every provider, enforced by one conformance suite. No function has a body
-// here: every store answers every call, or does not compile. Calls return at once; the Pending (or
-// the batch) completes exactly once, even if the engine stops. Names are relative to the root: at
-// gs://bucket/run the name "a" is the object gs://bucket/run/a, just as it is the file "a" in a
-// directory. Thread: any. Errors: the table of base/result.h; every error names the object's URL.
+// here: every store answers every call. Calls return at once; the Pending (or the batch) completes
+// exactly once, even if the engine stops.
+// Names are relative to the root: at gs://bucket/run the name "a" is the object gs://bucket/run/a,
+// just as it is the file "a" in a directory.
+// Thread: any.
+// Errors: the table of base/result.h; every error names the object's URL.
 class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
