@@ -28,6 +28,7 @@
 #include "headrace/store/file/file_store.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/object_writer.h"
+#include "headrace/store/reading/batch_get_attempt.h"
 #include "headrace/store/reading/batch_get_fetcher.h"
 #include "headrace/store/reading/compose_fetcher.h"
 #include "headrace/store/reading/grouped_reads.h"
@@ -146,6 +147,19 @@ Result<void> validate(const StoreOptions& options) {
   return {};
 }
 
+// Whether small objects of a store can be joined, which composes as many.
+Result<void> check_join(const Url& url, uint32_t max_sources, const StoreOptions& options) {
+  if (max_sources == 0) {
+    return invalid_argument(url.to_string(), ": objects cannot be joined on ",
+                            to_string(url.scheme), ":// stores");
+  }
+  if (options.join.max_objects < 2 || options.join.max_objects > max_sources) {
+    return invalid_argument("join.max_objects is ", options.join.max_objects,
+                            "; it must be from 2 to ", max_sources);
+  }
+  return {};
+}
+
 }  // namespace
 
 struct Engine::State : std::enable_shared_from_this<Engine::State> {
@@ -177,11 +191,12 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   using MakeProvider = Result<Provider>(const Url& url, const StoreOptions& options);
   Result<std::shared_ptr<ObjectStore>> open(const Url& url, MakeProvider* make_provider,
                                             const StoreOptions& options);
-  Result<std::shared_ptr<ObjectStore>> join(const Url& url, std::shared_ptr<ObjectStore> store,
-                                            ComposeFetcher::Bucket bucket,
-                                            const StoreOptions& options);
-  std::shared_ptr<ObjectStore> group(std::shared_ptr<ObjectStore> store,
-                                     std::unique_ptr<Fetcher> fetcher);
+  std::unique_ptr<Fetcher> compose_fetcher(ComposeFetcher::Bucket bucket,
+                                           const StoreOptions& options);
+  std::unique_ptr<Fetcher> batch_get_fetcher(const std::shared_ptr<RemoteRoot>& remote,
+                                             const StoreOptions& options);
+  void read_in_groups(HttpStore& store, std::unique_ptr<Fetcher> fetcher,
+                      std::shared_ptr<Host> host);
   Result<std::shared_ptr<Host>> host(const Endpoint& endpoint, const StoreOptions& options);
   void let_go_of_unused() HEADRACE_REQUIRES(mutex);
   void close(Host& host);
@@ -238,20 +253,9 @@ void Engine::State::pump_all() {
   resources->compute->wake();
 }
 
-Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
-                                                         std::shared_ptr<ObjectStore> store,
-                                                         ComposeFetcher::Bucket bucket,
-                                                         const StoreOptions& options) {
-  const uint32_t most = store->max_compose_sources();
-  if (most == 0) {
-    return invalid_argument(url.to_string(), ": objects cannot be joined on ",
-                            to_string(url.scheme), ":// stores");
-  }
-  if (options.join.max_objects < 2 || options.join.max_objects > most) {
-    return invalid_argument("join.max_objects is ", options.join.max_objects,
-                            "; it must be from 2 to ", most);
-  }
-  auto fetcher = std::make_unique<ComposeFetcher>(
+std::unique_ptr<Fetcher> Engine::State::compose_fetcher(ComposeFetcher::Bucket bucket,
+                                                        const StoreOptions& options) {
+  return std::make_unique<ComposeFetcher>(
       std::move(bucket),
       ComposeFetcher::Resources{
           .pool = resources->pool,
@@ -262,16 +266,37 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::join(const Url& url,
           .warnings = warnings,
           .metrics = group_metrics},
       options);
-  return group(std::move(store), std::move(fetcher));
 }
 
-std::shared_ptr<ObjectStore> Engine::State::group(std::shared_ptr<ObjectStore> store,
-                                                  std::unique_ptr<Fetcher> fetcher) {
-  auto made = std::make_shared<GroupedReads>(std::move(store), std::move(fetcher));
+// Null: there are no requests for many objects, as far as the provider knows, or they are not to be
+// used.
+std::unique_ptr<Fetcher> Engine::State::batch_get_fetcher(const std::shared_ptr<RemoteRoot>& remote,
+                                                          const StoreOptions& options) {
+  const BatchGets* gets = remote->protocol().batch_gets();
+  if (gets == nullptr || options.get_batch.mode == GetBatchMode::kNever) return nullptr;
+  // Only the answer to a read of the object itself tells whether it has Content-Encoding: gzip.
+  if (options.content_encoding == ContentEncoding::kDecompress) return nullptr;
+  return std::make_unique<BatchGetFetcher>(
+      BatchGetFetcher::Service{.gets = gets,
+                               .record = &remote->host().batch_gets,
+                               .send =
+                                   [remote](std::shared_ptr<BatchGet> get) {
+                                     return remote->run<BatchGetAttempt>(std::move(get));
+                                   }},
+      BatchGetFetcher::Resources{
+          .pool = resources->pool, .warnings = warnings, .metrics = group_metrics},
+      options);
+}
+
+void Engine::State::read_in_groups(HttpStore& store, std::unique_ptr<Fetcher> fetcher,
+                                   std::shared_ptr<Host> host) {
+  auto groups = std::make_shared<GroupedReads>(
+      std::move(fetcher), resources->pool,
+      [host = std::move(host)] { return uint64_t{host->admission.limit()}; });
   const Lock lock(mutex);
   std::erase_if(grouped, [](const std::weak_ptr<GroupedReads>& each) { return each.expired(); });
-  grouped.push_back(made);
-  return made;
+  grouped.push_back(groups);
+  store.read_in_groups(std::move(groups));
 }
 
 Result<std::shared_ptr<Host>> Engine::State::host(const Endpoint& endpoint,
@@ -398,11 +423,11 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
                                      reach, bucket ? bucket->remote() : nullptr);
     return std::make_shared<HttpStore>(std::move(remote), its_options, std::move(bucket));
   };
-  // And what is copied through here is read by it, as it is stored.
-  const bool reads_stored =
-      options.content_encoding == ContentEncoding::kStored && !protocol->transforms();
+  // And what is copied through here, or joined, is read by it: as it is stored, and not in groups.
+  const bool is_plain = options.content_encoding == ContentEncoding::kStored &&
+                        !protocol->transforms() && !options.join_small_objects;
   std::shared_ptr<HttpStore> store, bucket;
-  if (root.is_bucket() && reads_stored) {
+  if (root.is_bucket() && is_plain) {
     store = bucket = store_with(std::move(protocol), options, nullptr);
   } else {
     StoreOptions stored = options;
@@ -415,23 +440,17 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
     bucket = store_with(provider->protocol_at(Root()), stored, nullptr);
     store = store_with(std::move(protocol), options, bucket);
   }
+  std::unique_ptr<Fetcher> fetcher;
   if (options.join_small_objects) {
-    return join(url, std::move(store), {.store = bucket, .root = root}, options);
+    if (Result<void> good = check_join(url, store->max_compose_sources(), options); !good) {
+      return std::unexpected(std::move(good.error()));
+    }
+    fetcher = compose_fetcher({.store = std::move(bucket), .root = root}, options);
+  } else {
+    fetcher = batch_get_fetcher(store->remote(), options);
   }
-  const BatchGets* gets = store->batch_gets();
-  if (gets == nullptr || options.get_batch.mode == GetBatchMode::kNever) return store;
-  // Only the answer to a read of the object itself tells whether it has Content-Encoding: gzip.
-  if (options.content_encoding == ContentEncoding::kDecompress) return store;
-  auto fetcher = std::make_unique<BatchGetFetcher>(
-      BatchGetFetcher::Service{
-          .gets = gets,
-          .record = &store->batch_get_record(),
-          .send =
-              [store](std::shared_ptr<BatchGet> get) { return store->get_batch(std::move(get)); }},
-      BatchGetFetcher::Resources{
-          .pool = resources->pool, .warnings = warnings, .metrics = group_metrics},
-      options);
-  return group(std::move(store), std::move(fetcher));
+  if (fetcher) read_in_groups(*store, std::move(fetcher), *host);
+  return store;
 }
 
 Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOptions& options) {
@@ -444,7 +463,10 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
           open_file_store(url, options, state_->resources->pool, state_->file_pool,
                           state_->file_metrics, state_->resources->writers, state_->log);
       if (!store || !options.join_small_objects) return store;
-      return state_->join(url, *store, {.store = *store, .root = Root()}, options);
+      if (Result<void> good = check_join(url, (*store)->max_compose_sources(), options); !good) {
+        return std::unexpected(std::move(good.error()));
+      }
+      return store;
     }
     case Scheme::kGs: return state_->open(url, gcs_provider, options);
     case Scheme::kS3: return state_->open(url, s3_provider, options);

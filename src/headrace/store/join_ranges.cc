@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "headrace/base/mutex.h"
+#include "headrace/store/inner_reads.h"
 
 namespace headrace {
 namespace {
@@ -59,127 +59,82 @@ bool may_be_of_one(const Error& error) {
          error.code() == Code::kCorrupt;
 }
 
-// A batch, and what reads it. The inner batches keep it alive, and it passes on to them that it is
-// waited for or cancelled.
-// Thread: any.
-class JoinedRead : public std::enable_shared_from_this<JoinedRead> {
- public:
-  JoinedRead(std::shared_ptr<ReadBatch> batch, std::shared_ptr<ObjectStore> store, JoinPlan plan)
-      : batch_(std::move(batch)), store_(std::move(store)), plan_(std::move(plan)) {}
+std::span<const uint32_t> slots_of(const JoinPlan& plan, const JoinPlan::Run& run) {
+  return std::span(plan.slots).subspan(run.first, run.count);
+}
 
-  std::shared_ptr<ReadBatch> begin(Verify verify) {
-    std::shared_ptr<ReadBatch> inner = new_batch(plan_.runs.size());
-    std::vector<JoinedPart> parts;
-    for (const JoinPlan::Run& run : plan_.runs) {
-      const std::span<const uint32_t> slots = slots_of(run);
-      ReadTarget target = batch_->target(slots.front());
-      if (run.count > 1) {
-        parts.clear();
-        for (const uint32_t each : slots) {
-          const ReadSlot& slot = batch_->slot(each);
-          const bool is_compared = compares(verify, slot.range_checksum.kind());
-          parts.push_back({.range = slot.asked,
-                           .into = slot.into,
-                           .expected = is_compared ? slot.range_checksum : Checksum()});
-        }
-        target.range = run.range;
-        target.range_checksum = {};
-        target.into = {};
-        target.parts = parts;
-        target.wanted_sum = run.sum_kind;
+// Gives the parts of a run that was read to their slots; those that have another sum than they
+// should go to `alone`.
+void take_parts(ReadBatch& outer, std::span<const uint32_t> slots, ReadSlot& from,
+                std::vector<uint32_t>& alone) {
+  const std::vector<size_t>& mismatched = from.scatter->mismatched;
+  auto next = mismatched.begin();
+  for (size_t part = 0; part < slots.size(); ++part) {
+    if (next != mismatched.end() && *next == part) {
+      alone.push_back(slots[part]);
+      ++next;
+    } else {
+      outer.take_part(slots[part], from, part);
+    }
+  }
+}
+
+void take_runs(const JoinPlan& plan, const std::shared_ptr<ObjectStore>& store, ReadBatch& outer,
+               ReadBatch& inner) {
+  std::vector<uint32_t> alone;
+  for (size_t i = 0; i < plan.runs.size(); ++i) {
+    const std::span<const uint32_t> slots = slots_of(plan, plan.runs[i]);
+    ReadSlot& slot = inner.slot(i);
+    if (slots.size() == 1) {
+      outer.take_outcome(slots.front(), slot);
+    } else if (slot.error && may_be_of_one(*slot.error)) {
+      alone.insert(alone.end(), slots.begin(), slots.end());
+    } else if (slot.error) {
+      for (const uint32_t each : slots) {
+        outer.set_error(outer.slot(each), *slot.error);
+        outer.slot_done();
       }
-      inner->add(target);
-    }
-    inner->then([self = shared_from_this()](ReadBatch& from) { self->ended(from); });
-    keep(inner);
-    batch_->hand_over([weak = weak_from_this()] {
-      if (const std::shared_ptr<JoinedRead> alive = weak.lock()) alive->on_wait_or_cancel();
-    });
-    return inner;
-  }
-
- private:
-  static std::shared_ptr<ReadBatch> new_batch(size_t slot_count) {
-    std::shared_ptr<ReadBatch> inner = ReadBatch::create(slot_count, slot_count * 64);
-    inner->may_join = false;
-    return inner;
-  }
-  std::span<const uint32_t> slots_of(const JoinPlan::Run& run) const {
-    return std::span(plan_.slots).subspan(run.first, run.count);
-  }
-
-  void keep(const std::shared_ptr<ReadBatch>& inner) {
-    const Lock lock(mutex_);
-    inner_.push_back(inner);
-  }
-  void on_wait_or_cancel() {
-    std::vector<std::shared_ptr<ReadBatch>> inner;
-    {
-      const Lock lock(mutex_);
-      inner = inner_;
-    }
-    for (const std::shared_ptr<ReadBatch>& each : inner) pass_on(*each);
-  }
-  void pass_on(ReadBatch& inner) const {
-    if (batch_->cancelled()) {
-      inner.cancel();
-    } else if (batch_->waited_for()) {
-      inner.want();
+    } else {
+      take_parts(outer, slots, slot, alone);
     }
   }
+  if (alone.empty()) return;
+  add_read(outer.shared_from_this(),
+           read_slots(outer, std::move(alone), store, ReadBatch::Planned::kRanges));
+}
 
-  void ended(ReadBatch& from) {
-    std::vector<uint32_t> alone;
-    for (size_t i = 0; i < plan_.runs.size(); ++i) {
-      const std::span<const uint32_t> slots = slots_of(plan_.runs[i]);
-      ReadSlot& slot = from.slot(i);
-      if (slots.size() == 1) {
-        batch_->take_outcome(slots.front(), slot);
-      } else if (slot.error && may_be_of_one(*slot.error)) {
-        alone.insert(alone.end(), slots.begin(), slots.end());
-      } else if (slot.error) {
-        for (const uint32_t each : slots) {
-          batch_->set_error(batch_->slot(each), *slot.error);
-          batch_->slot_done();
-        }
-      } else {
-        take_parts(slots, slot, alone);
+// One slot of it for each run.
+InnerRead read_runs(const ReadBatch& outer, std::shared_ptr<ObjectStore> store, JoinPlan plan,
+                    Verify verify) {
+  std::shared_ptr<ReadBatch> inner = ReadBatch::create(plan.runs.size(), plan.runs.size() * 64);
+  inner->planned = ReadBatch::Planned::kRanges;
+  std::vector<JoinedPart> parts;
+  for (const JoinPlan::Run& run : plan.runs) {
+    const std::span<const uint32_t> slots = slots_of(plan, run);
+    ReadTarget target = outer.target(slots.front());
+    if (run.count > 1) {
+      parts.clear();
+      for (const uint32_t each : slots) {
+        const ReadSlot& slot = outer.slot(each);
+        const bool is_compared = compares(verify, slot.range_checksum.kind());
+        parts.push_back({.range = slot.asked,
+                         .into = slot.into,
+                         .expected = is_compared ? slot.range_checksum : Checksum()});
       }
+      target.range = run.range;
+      target.range_checksum = {};
+      target.into = {};
+      target.parts = parts;
+      target.wanted_sum = run.sum_kind;
     }
-    if (!alone.empty()) read_alone(std::move(alone));
+    inner->add(target);
   }
-
-  void take_parts(std::span<const uint32_t> slots, ReadSlot& from, std::vector<uint32_t>& alone) {
-    const std::vector<size_t>& mismatched = from.scatter->mismatched;
-    auto next = mismatched.begin();
-    for (size_t part = 0; part < slots.size(); ++part) {
-      if (next != mismatched.end() && *next == part) {
-        alone.push_back(slots[part]);
-        ++next;
-      } else {
-        batch_->take_part(slots[part], from, part);
-      }
-    }
-  }
-
-  void read_alone(std::vector<uint32_t> slots) {
-    const std::shared_ptr<ReadBatch> inner = new_batch(slots.size());
-    for (const uint32_t each : slots) inner->add(batch_->target(each));
-    inner->then([self = shared_from_this(), slots = std::move(slots)](ReadBatch& from) {
-      for (size_t i = 0; i < slots.size(); ++i) self->batch_->take_outcome(slots[i], from.slot(i));
-    });
-    keep(inner);
-    store_->read(inner);
-    // After it was put where on_wait_or_cancel() finds it.
-    pass_on(*inner);
-  }
-
-  const std::shared_ptr<ReadBatch> batch_;
-  const std::shared_ptr<ObjectStore> store_;
-  const JoinPlan plan_;
-  Mutex mutex_;
-  std::vector<std::shared_ptr<ReadBatch>> inner_ HEADRACE_GUARDED_BY(mutex_);
-};
+  return {.store = store,
+          .batch = std::move(inner),
+          .give_back = [store, plan = std::move(plan)](ReadBatch& to, ReadBatch& from) {
+            take_runs(plan, store, to, from);
+          }};
+}
 
 }  // namespace
 
@@ -225,13 +180,15 @@ JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules) {
   return plan;
 }
 
-std::shared_ptr<ReadBatch> join_ranges(std::shared_ptr<ReadBatch> batch,
-                                       std::shared_ptr<ObjectStore> store, const JoinRules& rules) {
-  if (!batch->may_join) return batch;
-  JoinPlan plan = plan_joins(*batch, rules);
-  if (!plan.joins()) return batch;
-  return std::make_shared<JoinedRead>(std::move(batch), std::move(store), std::move(plan))
-      ->begin(rules.verify);
+bool join_ranges(const std::shared_ptr<ReadBatch>& batch, const std::shared_ptr<ObjectStore>& store,
+                 const JoinRules& rules) {
+  if (batch->planned >= ReadBatch::Planned::kRanges) return false;
+  JoinPlan joins = plan_joins(*batch, rules);
+  if (!joins.joins()) return false;
+  std::vector<InnerRead> plan;
+  plan.push_back(read_runs(*batch, store, std::move(joins), rules.verify));
+  carry_out(batch, std::move(plan));
+  return true;
 }
 
 }  // namespace headrace

@@ -48,11 +48,11 @@ std::optional<ByteRange> joined(const ByteRange& run, const ByteRange& next, uin
 // behind the object or are to be compared by a digest are requests of their own. Pure.
 JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules);
 
-// Returns the batch that `store` is to read now: `batch`, or another one that reads it on behalf of
-// this one, with fewer requests. Each slot still has memory of its own and its own outcome: where a
-// joined read fails for a reason that may be one range's alone, or one range has another sum than
-// it should, these ranges are read by themselves. To be called before the batch is handed over.
-std::shared_ptr<ReadBatch> join_ranges(std::shared_ptr<ReadBatch> batch,
-                                       std::shared_ptr<ObjectStore> store, const JoinRules& rules);
+// Reads `batch` on its behalf from `store`, by fewer requests. False: there would not be fewer, and
+// nothing was done. Each slot still has memory of its own and its own outcome: where a joined read
+// fails for a reason that may be one range's alone, or one range has another sum than it should,
+// these ranges are read by themselves. To be called before the batch is handed over.
+bool join_ranges(const std::shared_ptr<ReadBatch>& batch, const std::shared_ptr<ObjectStore>& store,
+                 const JoinRules& rules);
 
 }  // namespace headrace

@@ -22,8 +22,8 @@ namespace headrace {
 class ObjectWriter;
 
 // The same interface for every provider, enforced by one conformance suite. No function has a body
-// here: a store that passes calls on to another must pass on every one. Calls return at once;
-// the Pending (or the batch) completes exactly once, even if the engine stops.
+// here: every store answers every call. Calls return at once; the Pending (or the batch) completes
+// exactly once, even if the engine stops.
 // Names are relative to the root: at gs://bucket/run the name "a" is the object gs://bucket/run/a,
 // just as it is the file "a" in a directory.
 // Thread: any.
@@ -81,9 +81,9 @@ class ObjectStore {
   virtual uint64_t expected_object_bytes() const = 0;
   // What proves the bytes that are written, by one request or in parts; none: it is not known yet,
   // or nothing does.
-  virtual std::optional<SumLevel> written_sums(bool /*in_parts*/) const { return std::nullopt; }
+  virtual std::optional<SumLevel> written_sums(bool in_parts) const = 0;
   // Whether a stat may tell the sum of an object: not where the service has refused to.
-  virtual bool tells_sums() const { return true; }
+  virtual bool tells_sums() const = 0;
   // How many objects a caller should have in flight.
   virtual uint64_t useful_in_flight() const = 0;
   // How many objects a caller who takes them in order should have in flight or ready: more where

@@ -270,12 +270,14 @@ void ReadBatch::slots_done(size_t count) {
   std::shared_ptr<ReadBatch> self;
   std::function<void()> on_attention;
   std::function<void(ReadBatch&)> then;
+  std::vector<std::shared_ptr<ReadBatch>> inner;
   {
     const Lock lock(mutex_);
     complete_ = true;
     self.swap(self_);
     on_attention.swap(on_attention_);
     then.swap(then_);
+    inner.swap(inner_);
     changed_.notify_all();
   }
   if (then) then(*this);
@@ -318,11 +320,14 @@ bool ReadBatch::remove_queued(uint32_t lane) {
 
 void ReadBatch::want() {
   std::function<void()> on_attention;
+  std::vector<std::shared_ptr<ReadBatch>> inner;
   {
     const Lock lock(mutex_);
-    if (complete_) return;
-    if (!waited_for_.exchange(true, std::memory_order_seq_cst)) on_attention = on_attention_;
+    if (complete_ || waited_for_.exchange(true, std::memory_order_seq_cst)) return;
+    on_attention = on_attention_;
+    inner = inner_;
   }
+  for (const std::shared_ptr<ReadBatch>& each : inner) each->want();
   if (on_attention) on_attention();
 }
 
@@ -337,13 +342,30 @@ bool ReadBatch::wait_until(std::chrono::steady_clock::time_point until, MayBlock
 
 void ReadBatch::cancel() {
   std::function<void()> on_attention;
+  std::vector<std::shared_ptr<ReadBatch>> inner;
   {
     const Lock lock(mutex_);
     if (complete_) return;
     cancelled_.store(true, std::memory_order_release);
     on_attention = on_attention_;
+    inner = inner_;
   }
+  for (const std::shared_ptr<ReadBatch>& each : inner) each->cancel();
   if (on_attention) on_attention();
+}
+
+void ReadBatch::pass_on_to(const std::shared_ptr<ReadBatch>& inner) {
+  {
+    const Lock lock(mutex_);
+    if (complete_) return;
+    inner_.push_back(inner);
+  }
+  // What came before it was where want() and cancel() find it.
+  if (cancelled()) {
+    inner->cancel();
+  } else if (waited_for()) {
+    inner->want();
+  }
 }
 
 }  // namespace headrace

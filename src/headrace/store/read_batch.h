@@ -189,8 +189,10 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // Its place among all batches, by when they were handed over.
   uint64_t order = 0;
   std::chrono::steady_clock::time_point handed_over{};
-  // False where it was looked for ranges to be read together.
-  bool may_join = true;
+  // What whoever reads this batch on behalf of another has planned already, and a store does not do
+  // again: groups of objects, and then ranges that lie close together.
+  enum class Planned : uint8_t { kNothing, kGroups, kRanges };
+  Planned planned = Planned::kNothing;
   // Deals the slots out to so many lanes: which of them slot i belongs to, `lane_of(i)` tells;
   // kNoLane: to none. So that the lanes need not count together what each of them can count alone,
   // the batch counts lanes. The store does it once, before any lane may begin; slots that the lanes
@@ -213,7 +215,10 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   void then(std::function<void(ReadBatch&)> then);
   // Keeps the batch alive until its last slot is done. `on_attention` is called when somebody first
   // waits for the batch and when it is cancelled, so that the store looks at its queues again.
-  void hand_over(std::function<void()> on_attention);
+  void hand_over(std::function<void()> on_attention = {});
+  // `inner`, which was handed over, reads a part of this batch: until this one is done, `inner` is
+  // waited for and cancelled with it. See inner_reads.h.
+  void pass_on_to(const std::shared_ptr<ReadBatch>& inner);
   // Keeps the first error of a slot, whose pieces may fail on several threads.
   void set_error(ReadSlot& slot, Error error);
   // Returns the slot to its state before the first attempt, except for `restarts`: the size or
@@ -247,6 +252,7 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   std::shared_ptr<ReadBatch> self_ HEADRACE_GUARDED_BY(mutex_);
   std::function<void()> on_attention_ HEADRACE_GUARDED_BY(mutex_);
   std::function<void(ReadBatch&)> then_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<ReadBatch>> inner_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

@@ -49,7 +49,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
         reader_(std::make_shared<FileReader>(root_, options, pool_, threads_, metrics_)) {}
 
   void read(std::shared_ptr<ReadBatch> batch) override {
-    reader_->read(join_ranges(std::move(batch), shared_from_this(), join_rules_));
+    if (join_ranges(batch, shared_from_this(), join_rules_)) return;
+    reader_->read(std::move(batch));
   }
   std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
   std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
@@ -68,6 +69,8 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
     return refused<std::string>(request.name, "files have no presigned URLs");
   }
   uint32_t max_compose_sources() const override { return 0; }
+  std::optional<SumLevel> written_sums(bool) const override { return std::nullopt; }
+  bool tells_sums() const override { return true; }
 
   std::string url_of(std::string_view name) const override { return root_.url_of(name); }
   uint64_t expected_object_bytes() const override { return reader_->expected_object_bytes(); }

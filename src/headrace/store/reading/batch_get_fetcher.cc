@@ -62,33 +62,57 @@ bool BatchGetFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const 
   return service_.gets->can_name({.name = batch.name(slot), .member = batch.member(slot)});
 }
 
-Fetcher::Choice BatchGetFetcher::choose(ReadBatch& batch, uint64_t object_count, uint64_t bytes,
-                                        std::function<void()> again) {
-  switch (options_.mode) {
-    case GetBatchMode::kAlways: return Choice::kTogether;
-    case GetBatchMode::kNever: return Choice::kAlone;
-    case GetBatchMode::kAuto: break;
-  }
+bool BatchGetFetcher::reads_alone(ReadBatch& batch, uint64_t object_count, uint64_t bytes) {
+  if (options_.mode != GetBatchMode::kAuto) return options_.mode == GetBatchMode::kNever;
   BatchGetRecord* record = service_.record;
-  const std::optional<FetchChoice::Ticket> ticket = record->begin(
-      {.object_count = object_count, .size_bytes = bytes}, steady_clock::now(), std::move(again));
-  if (!ticket) return Choice::kLater;
+  const std::optional<FetchChoice::Ticket> ticket =
+      record->begin_alone({.object_count = object_count, .size_bytes = bytes}, steady_clock::now());
+  if (!ticket) return false;
   batch.then([record, ticket](ReadBatch& done) {
     bool failed = done.cancelled();
     for (size_t i = 0; i < done.size() && !failed; ++i) failed = done.slot(i).error.has_value();
     record->end(*ticket, failed, steady_clock::now());
   });
-  return ticket->way == FetchWay::kTogether ? Choice::kTogether : Choice::kAlone;
+  return true;
 }
 
-std::shared_ptr<FetchGroup> BatchGetFetcher::make_group(std::shared_ptr<FetchWork> work,
+struct BatchGetFetcher::Group final : FetchGroup {
+  using FetchGroup::FetchGroup;
+
+  FetchChoice::Load load() const {
+    return {.object_count = parts.slots.size(), .size_bytes = parts.size_bytes};
+  }
+
+  std::optional<FetchChoice::Ticket> ticket = {};  // if its way was chosen
+};
+
+std::shared_ptr<FetchGroup> BatchGetFetcher::make_group(std::shared_ptr<ReadBatch> batch,
+                                                        std::shared_ptr<ObjectStore> store,
                                                         PlannedGroup parts) const {
-  auto group = std::make_shared<FetchGroup>(std::move(work), std::move(parts));
+  auto group = std::make_shared<Group>(std::move(batch), std::move(store), std::move(parts));
   for (const uint32_t index : group->parts.slots) {
-    const ReadSlot& slot = group->batch().slot(index);
+    const ReadSlot& slot = group->batch->slot(index);
     if (!slot.has_into) group->need_bytes += BlockPool::charged_bytes(slot.range.size_bytes());
   }
   return group;
+}
+
+bool BatchGetFetcher::holds_back(const FetchGroup& group) const {
+  return options_.mode == GetBatchMode::kAuto &&
+         service_.record->holds_back(static_cast<const Group&>(group).load());
+}
+
+FetchWay BatchGetFetcher::choose(FetchGroup& group) {
+  if (options_.mode != GetBatchMode::kAuto) return FetchWay::kTogether;
+  auto& its = static_cast<Group&>(group);
+  its.ticket = service_.record->begin(its.load(), steady_clock::now());
+  return its.ticket->way;
+}
+
+void BatchGetFetcher::retired(FetchGroup& group) {
+  const std::optional<FetchChoice::Ticket> ticket =
+      std::exchange(static_cast<Group&>(group).ticket, {});
+  if (ticket) service_.record->end(*ticket, group.failed, steady_clock::now());
 }
 
 void BatchGetFetcher::begin(const std::shared_ptr<GroupedReads>& reads,
@@ -98,9 +122,9 @@ void BatchGetFetcher::begin(const std::shared_ptr<GroupedReads>& reads,
     reads->retire(group);
     return;
   }
-  ReadBatch& batch = group->batch();
+  ReadBatch& batch = *group->batch;
   const auto get = std::make_shared<BatchGet>();
-  get->batch = group->work->batch;
+  get->batch = group->batch;
   get->verify = verify_;
   get->record = service_.record;
   std::vector<uint32_t> alone;
@@ -116,7 +140,7 @@ void BatchGetFetcher::begin(const std::shared_ptr<GroupedReads>& reads,
     }
   }
   reads->release(*group);
-  if (!alone.empty()) reads->read_alone(group->work, std::move(alone));
+  if (!alone.empty()) GroupedReads::read_alone(*group, std::move(alone));
   if (get->slots.empty()) {
     reads->retire(group);
     return;
@@ -145,30 +169,29 @@ void BatchGetFetcher::ended(const std::shared_ptr<GroupedReads>& reads,
     if (BatchGet::compares_sum(verify_, batch, slot)) {
       ++compared;
     } else if (slot.whole && slot.range.size_bytes() > 0 && verify_ != Verify::kNone) {
-      reads->not_compared(batch.name(slot), slot.expected.kind());
+      group->store->not_compared(batch.name(slot), slot.expected.kind());
     }
     end_flight(*resources_.pool, slot);
   }
-  judge(*reads, result, came, get.slots.size());
+  judge(*group->store, result, came, get.slots.size());
   count(resources_.metrics->objects_read_total, came);
   count(resources_.metrics->bytes_read_total, came_bytes);
   count(resources_.metrics->checksums_verified_total, compared);
-  // Before the batch may be done, after which its slots are the caller's.
   const bool is_cancelled = !result && result.error().code() == Code::kCancelled;
-  if (!rest.empty()) {
-    if (is_cancelled) {
-      reads->give_up(*group, rest, result.error().message());
-    } else {
-      reads->read_alone(group->work, std::move(rest));
-    }
+  group->failed = is_cancelled;
+  // Before the batch may be done, after which its slots are the caller's.
+  if (rest.empty() || is_cancelled) {
+    reads->retire(group);
+    if (is_cancelled) GroupedReads::give_up(*group, rest, result.error().message());
+  } else {
+    reads->end_alone(group, std::move(rest));
   }
   for (uint64_t i = 0; i < came; ++i) batch.slot_done();
-  reads->retire(group);
   reads->pump();
 }
 
 // What an answer, or its absence, means for the requests that follow.
-void BatchGetFetcher::judge(const GroupedReads& reads, const Result<bool>& result, size_t came,
+void BatchGetFetcher::judge(const ObjectStore& store, const Result<bool>& result, size_t came,
                             size_t asked) {
   BatchGetRecord& record = *service_.record;
   if (result) {
@@ -185,14 +208,14 @@ void BatchGetFetcher::judge(const GroupedReads& reads, const Result<bool>& resul
   if (service_.gets->is_absent(error)) {
     record.taken.note(Learned::Treatment::kRefused, steady_clock::now());
     if (options_.mode == GetBatchMode::kAlways) {
-      warn_once(cat("objects of ", reads.url_of(""), " are read one by one: the service has no ",
+      warn_once(cat("objects of ", store.url_of(""), " are read one by one: the service has no ",
                     "requests for many objects: ", error.to_string()));
     }
     return;
   }
   if (error.code() == Code::kPermissionDenied) {
     is_allowed_ = false;
-    warn_once(cat("objects of ", reads.url_of(""), " are read one by one: requests for many ",
+    warn_once(cat("objects of ", store.url_of(""), " are read one by one: requests for many ",
                   "objects are not allowed: ", error.to_string()));
     return;
   }

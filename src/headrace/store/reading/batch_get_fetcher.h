@@ -28,7 +28,7 @@ namespace headrace {
 // Thread: any.
 class BatchGetFetcher final : public Fetcher {
  public:
-  // Of the store that the fetcher's GroupedReads own, or at least live as long.
+  // Of the store that reads in these groups, or at least live as long.
   struct Service {
     const BatchGets* gets = nullptr;
     BatchGetRecord* record = nullptr;
@@ -46,17 +46,22 @@ class BatchGetFetcher final : public Fetcher {
   bool is_ready() const override;
   Limits limits() const override;
   bool takes(const ReadBatch& batch, const ReadSlot& slot) const override;
-  Choice choose(ReadBatch& batch, uint64_t object_count, uint64_t bytes,
-                std::function<void()> again) override;
-  std::shared_ptr<FetchGroup> make_group(std::shared_ptr<FetchWork> work,
+  bool reads_alone(ReadBatch& batch, uint64_t object_count, uint64_t bytes) override;
+  std::shared_ptr<FetchGroup> make_group(std::shared_ptr<ReadBatch> batch,
+                                         std::shared_ptr<ObjectStore> store,
                                          PlannedGroup parts) const override;
+  bool holds_back(const FetchGroup& group) const override;
+  FetchWay choose(FetchGroup& group) override;
   void begin(const std::shared_ptr<GroupedReads>& reads,
              const std::shared_ptr<FetchGroup>& group) override;
+  void retired(FetchGroup& group) override;
 
  private:
+  struct Group;
+
   void ended(const std::shared_ptr<GroupedReads>& reads, const std::shared_ptr<FetchGroup>& group,
              BatchGet& get, const Result<bool>& result);
-  void judge(const GroupedReads& reads, const Result<bool>& result, size_t came, size_t asked);
+  void judge(const ObjectStore& store, const Result<bool>& result, size_t came, size_t asked);
   void warn_once(const std::string& text);
 
   const Service service_;

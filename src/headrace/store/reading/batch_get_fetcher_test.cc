@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "headrace/base/thread_pool.h"
 #include "headrace/format/xxh64.h"
 #include "headrace/store/reading/batch_get_test_support.h"
 #include "headrace/store/reading/fake_store_test_support.h"
@@ -66,19 +71,23 @@ class BatchGetFetcherTest : public ::testing::Test {
   GroupedReads& reads() {
     if (!reads_) {
       reads_ = std::make_shared<GroupedReads>(
-          store_,
           std::make_unique<BatchGetFetcher>(
               BatchGetFetcher::Service{
                   .gets = batch_get_protocol().batch_gets(),
                   .record = &record_,
                   .send = [this](std::shared_ptr<BatchGet> get) { return send(std::move(get)); }},
               BatchGetFetcher::Resources{.pool = pool_, .warnings = warnings_, .metrics = metrics_},
-              options_));
+              options_),
+          pool_, [this] { return store_->useful_in_flight(); });
     }
     return *reads_;
   }
   std::shared_ptr<Pending<bool>> send(std::shared_ptr<BatchGet> get) {
     auto pending = std::make_shared<Pending<bool>>();
+    if (post_) {
+      post_([this, get, pending] { pending->complete(answer(get, {.body = tar_of(*get)})); });
+      return pending;
+    }
     pending->set_on_cancel([this] { ++cancels_; });
     sent_.push_back({get, pending});
     if (answers_at_once_) answer(sent_.size() - 1);
@@ -108,17 +117,19 @@ class BatchGetFetcherTest : public ::testing::Test {
       how = scripted_.front();
       scripted_.pop_front();
     }
-    BatchGetAttempt attempt(batch_get_protocol(), sent.get);
+    sent.pending->complete(answer(sent.get, how));
+  }
+  static Result<bool> answer(const std::shared_ptr<BatchGet>& get, const BatchGetAnswer& how) {
+    BatchGetAttempt attempt(batch_get_protocol(), get);
     HttpRequest request;
     attempt.build(request);
     const Result<void> taken = take_answer(attempt, how);
-    sent.pending->complete(taken ? Result<bool>(true)
-                                 : Result<bool>(std::unexpected(taken.error())));
+    return taken ? Result<bool>(true) : Result<bool>(std::unexpected(taken.error()));
   }
   std::shared_ptr<ReadBatch> begin(const std::vector<ReadTarget>& targets) {
     auto batch = ReadBatch::create(targets.size());
     for (const ReadTarget& each : targets) batch->add(each);
-    reads().read(batch);
+    if (!reads().read(batch, store_)) store_->read(batch);
     return batch;
   }
   // Batches of 100 objects.
@@ -161,6 +172,7 @@ class BatchGetFetcherTest : public ::testing::Test {
   bool answers_at_once_ = true;
   int cancels_ = 0;
   std::shared_ptr<GroupedReads> reads_;
+  std::function<void(ThreadPool::Job)> post_;  // where answers come from, if at once: nowhere else
 };
 
 TEST_F(BatchGetFetcherTest, OneRequestBringsABatch) {
@@ -417,6 +429,49 @@ TEST_F(BatchGetFetcherTest, StopEndsBatchesThatWaitForATrial) {
   EXPECT_TRUE(batches[5]->done());
   for (const Sent& sent : sent_) sent.pending->complete(fail(Code::kCancelled, "stopped"));
   for (const std::shared_ptr<ReadBatch>& batch : batches) EXPECT_TRUE(batch->done());
+}
+
+// Batches end on four threads while eight others choose the way of the next ones: none of them may
+// be forgotten, though nobody waits for any.
+TEST_F(BatchGetFetcherTest, NoBatchIsForgottenWhenOthersEndWhileItsWayIsChosen) {
+  constexpr int kCallers = 8, kBatches = 500, kAhead = 6;
+  options_.get_batch.mode = GetBatchMode::kAuto;
+  record_.taken.note(Learned::Treatment::kTaken, std::chrono::steady_clock::now());
+  const std::vector<ReadTarget> targets = all();
+  reads();
+  std::atomic<int> sent_count = 0, done_count = 0;
+  {
+    ThreadPool threads(4);
+    post_ = [&](ThreadPool::Job job) { ASSERT_TRUE(threads.post(std::move(job))); };
+    store_->post = post_;
+    std::vector<std::jthread> callers;
+    for (int caller = 0; caller < kCallers; ++caller) {
+      callers.emplace_back([&] {
+        std::counting_semaphore<> ahead(kAhead);
+        for (int i = 0; i < kBatches; ++i) {
+          // A long time, after which a batch that is forgotten ends the test, and not the suite.
+          if (!ahead.try_acquire_for(std::chrono::minutes(1))) return;
+          auto batch = ReadBatch::create(targets.size());
+          for (const ReadTarget& each : targets) batch->add(each);
+          batch->then([&](ReadBatch&) {
+            ++done_count;
+            ahead.release();
+          });
+          ++sent_count;
+          if (!reads().read(batch, store_)) store_->read(batch);
+        }
+        for (int i = 0; i < kAhead; ++i) {
+          if (!ahead.try_acquire_for(std::chrono::minutes(1))) return;
+        }
+      });
+    }
+    callers.clear();
+    threads.stop();
+    store_->post = post_ = nullptr;
+  }
+  EXPECT_EQ(sent_count, kCallers * kBatches);
+  EXPECT_EQ(done_count, sent_count);
+  EXPECT_TRUE(reads().wait_retired({}, MayBlock::on_this_thread()));
 }
 
 TEST_F(BatchGetFetcherTest, AServiceThatNamesThingsOtherwiseIsNotAskedAllTheTime) {

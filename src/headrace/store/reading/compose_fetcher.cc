@@ -9,6 +9,7 @@
 
 #include "headrace/base/ascii.h"
 #include "headrace/base/random.h"
+#include "headrace/store/inner_reads.h"
 #include "headrace/store/reading/compose_sweep.h"
 #include "headrace/store/transfer/retry.h"
 
@@ -57,10 +58,12 @@ bool looks_compressed(std::span<const std::byte> bytes) {
 }  // namespace
 
 struct ComposeFetcher::Group final : FetchGroup {
-  Group(std::shared_ptr<FetchWork> its_work, PlannedGroup its_parts)
-      : FetchGroup(std::move(its_work), std::move(its_parts)), into(joined_memory(batch(), parts)) {
+  Group(std::shared_ptr<ReadBatch> its_batch, std::shared_ptr<ObjectStore> its_store,
+        PlannedGroup its_parts)
+      : FetchGroup(std::move(its_batch), std::move(its_store), std::move(its_parts)),
+        into(joined_memory(*batch, parts)) {
     for (const uint32_t index : parts.slots) {
-      const ReadSlot& slot = batch().slot(index);
+      const ReadSlot& slot = batch->slot(index);
       if (!slot.has_into) parts_need += BlockPool::charged_bytes(slot.listed_bytes);
     }
     // Room for the whole and its parts. The room for the whole is released just before the read,
@@ -95,20 +98,21 @@ bool ComposeFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const {
          slot.listed_checksum.crc32c() && (!slot.has_into || slot.into.size() == slot.listed_bytes);
 }
 
-std::shared_ptr<FetchGroup> ComposeFetcher::make_group(std::shared_ptr<FetchWork> work,
+std::shared_ptr<FetchGroup> ComposeFetcher::make_group(std::shared_ptr<ReadBatch> batch,
+                                                       std::shared_ptr<ObjectStore> store,
                                                        PlannedGroup parts) const {
-  return std::make_shared<Group>(std::move(work), std::move(parts));
+  return std::make_shared<Group>(std::move(batch), std::move(store), std::move(parts));
 }
 
 void ComposeFetcher::begin(const Reads& reads, const std::shared_ptr<FetchGroup>& fetch_group) {
   const auto group = std::static_pointer_cast<Group>(fetch_group);
   group->name = name_prefix_;
   append_digits(group->name, last_number_.fetch_add(1, std::memory_order_relaxed) + 1);
-  const ReadBatch& batch = group->batch();
+  const ReadBatch& batch = *group->batch;
   ComposeRequest request{
       .name = group->name, .precondition = {.generation = ""}, .give_up_when_busy = true};
   for (const uint32_t index : group->parts.slots) {
-    const ReadSlot& slot = group->batch().slot(index);
+    const ReadSlot& slot = batch.slot(index);
     request.sources.push_back({.name = bucket_.root.full_name(batch.name(slot)),
                                .generation = std::string(batch.generation(slot)),
                                .size_bytes = slot.listed_bytes,
@@ -151,16 +155,13 @@ void ComposeFetcher::composed(const Reads& reads, const std::shared_ptr<Group>& 
   }
   reads->release(*group);
   if (wanted) {
-    if (refusal->code() == Code::kCancelled) {
-      reads->give_up(*group, group->parts.slots, refusal->message());
-    } else {
-      reads->read_alone(group->work, group->parts.slots);
-    }
+    end_alone(*group, *refusal);
   }
   if (is_there) {
     remove_composite(reads, group);
   } else {
     reads->retire(group);
+    reads->pump();
   }
 }
 
@@ -173,11 +174,22 @@ void ComposeFetcher::read_whole(const Reads& reads, const std::shared_ptr<Group>
               .checksum = composite.checksum,
               .into = group->into,
               .has_into = !group->into.empty()});
-  inner->then([this, reads, group](ReadBatch&) { arrived(reads, group); });
   group->reading = inner;
-  reads->set_interrupt(*group, [inner] { inner->cancel(); });
   reads->keep_reserved(*group, group->parts_need);
-  reads->start(*bucket_.store, group->work, inner);
+  add_read(group->batch,
+           {.store = bucket_.store,
+            .batch = inner,
+            .give_back = [this, reads, group](ReadBatch&, ReadBatch&) { arrived(reads, group); }});
+  reads->set_interrupt(*group, [inner] { inner->cancel(); });
+}
+
+// Its objects are read one by one, unless it was cancelled.
+void ComposeFetcher::end_alone(const Group& group, const Error& why) {
+  if (why.code() == Code::kCancelled) {
+    GroupedReads::give_up(group, group.parts.slots, why.message());
+  } else {
+    GroupedReads::read_alone(group, group.parts.slots);
+  }
 }
 
 void ComposeFetcher::arrived(const Reads& reads, const std::shared_ptr<Group>& group) {
@@ -189,16 +201,12 @@ void ComposeFetcher::arrived(const Reads& reads, const std::shared_ptr<Group>& g
     return;
   }
   reads->release(*group);
-  if (whole.error->code() == Code::kCancelled) {
-    reads->give_up(*group, group->parts.slots, whole.error->message());
-  } else {
-    reads->read_alone(group->work, group->parts.slots);
-  }
+  end_alone(*group, *whole.error);
   remove_composite(reads, group);
 }
 
 void ComposeFetcher::split(const Reads& reads, const std::shared_ptr<Group>& group) {
-  ReadBatch& batch = group->batch();
+  ReadBatch& batch = *group->batch;
   ReadSlot& whole = group->reading->slot(0);
   std::vector<uint32_t> done, again;
   uint64_t begin = 0;
@@ -219,7 +227,7 @@ void ComposeFetcher::split(const Reads& reads, const std::shared_ptr<Group>& gro
       if (slot.block.data() == nullptr) {
         batch.set_error(slot, Error(Code::kExhausted,
                                     cat("the system has no memory for ", part.size(), " bytes"))
-                                  .with_url(reads->url_of(batch.name(slot))));
+                                  .with_url(group->store->url_of(batch.name(slot))));
         continue;
       }
     }
@@ -234,7 +242,7 @@ void ComposeFetcher::split(const Reads& reads, const std::shared_ptr<Group>& gro
   count(resources_.metrics->objects_read_total, done.size() - std::min<size_t>(done.size(), 1));
   count(resources_.metrics->checksums_verified_total, done.size());
   for (size_t i = 0; i < done.size(); ++i) batch.slot_done();
-  if (!again.empty()) reads->read_alone(group->work, std::move(again));
+  if (!again.empty()) GroupedReads::read_alone(*group, std::move(again));
   remove_composite(reads, group);
 }
 

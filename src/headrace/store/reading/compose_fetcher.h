@@ -37,7 +37,8 @@ class ComposeFetcher final : public Fetcher {
     std::shared_ptr<Metrics> metrics;
   };
 
-  // Where composed objects are: the store's bucket, by full names.
+  // Where composed objects are: the bucket, by full names. A store that does not read in these
+  // groups, which would own it.
   struct Bucket {
     std::shared_ptr<ObjectStore> store;
     Root root;  // of the store whose objects are read
@@ -52,7 +53,8 @@ class ComposeFetcher final : public Fetcher {
             .max_in_flight = options_.max_in_flight};
   }
   bool takes(const ReadBatch& batch, const ReadSlot& slot) const override;
-  std::shared_ptr<FetchGroup> make_group(std::shared_ptr<FetchWork> work,
+  std::shared_ptr<FetchGroup> make_group(std::shared_ptr<ReadBatch> batch,
+                                         std::shared_ptr<ObjectStore> store,
                                          PlannedGroup parts) const override;
   void begin(const std::shared_ptr<GroupedReads>& reads,
              const std::shared_ptr<FetchGroup>& group) override;
@@ -64,6 +66,7 @@ class ComposeFetcher final : public Fetcher {
   enum class Notice : uint8_t { kNoPermission, kRefused, kNotDeleted };
 
   void composed(const Reads& reads, const std::shared_ptr<Group>& group, Result<ObjectInfo> result);
+  static void end_alone(const Group& group, const Error& why);
   void read_whole(const Reads& reads, const std::shared_ptr<Group>& group,
                   const ObjectInfo& composite);
   void arrived(const Reads& reads, const std::shared_ptr<Group>& group);

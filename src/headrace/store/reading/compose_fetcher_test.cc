@@ -232,6 +232,19 @@ TEST_F(ComposeFetcherTest, ThatAreRefusedSayWhyOnce) {
   EXPECT_EQ(sent("delete"), 0u);
 }
 
+TEST_F(ComposeFetcherTest, LeaveEverythingElseToTheStore) {
+  const std::shared_ptr<ObjectStore> joining = open();
+  options_.join_small_objects = false;
+  const std::shared_ptr<ObjectStore> plain = open();
+  for (const std::shared_ptr<ObjectStore>& store : {joining, plain}) {
+    EXPECT_TRUE(take(store->write({.name = "new"}, bytes_of("x"))).has_value());
+  }
+  EXPECT_TRUE(plain->written_sums(/*in_parts=*/false));
+  EXPECT_EQ(joining->written_sums(/*in_parts=*/false), plain->written_sums(/*in_parts=*/false));
+  EXPECT_EQ(joining->max_compose_sources(), plain->max_compose_sources());
+  EXPECT_EQ(joining->url_of("a"), plain->url_of("a"));
+}
+
 TEST_F(ComposeFetcherTest, WhatServiceCannotDoIsRefusedWhenTheStoreIsOpened) {
   const Url file{.scheme = Scheme::kFile, .bucket = "", .name = "/tmp"};
   EXPECT_THAT(engine_.open(file, options_),

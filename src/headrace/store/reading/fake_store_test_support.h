@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/mutex.h"
 #include "headrace/store/object_store.h"
 #include "headrace/store/object_writer.h"
 #include "headrace/store/slot_memory.h"
@@ -23,17 +25,29 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// Reads at once what it has.
+// Reads at once what it has, or when it is told to.
 class FakeStore final : public ObjectStore {
  public:
   explicit FakeStore(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
   void read(std::shared_ptr<ReadBatch> batch) override {
     batch->hand_over([] {});
+    if (post) {
+      post([this, batch] { answer(batch); });
+    } else if (holds) {
+      held.push_back(std::move(batch));
+    } else {
+      answer(std::move(batch));
+    }
+  }
+  void answer(std::shared_ptr<ReadBatch> batch) {
     for (size_t i = 0; i < batch->size(); ++i) {
       ReadSlot& slot = batch->slot(i);
       const std::string name(batch->name(slot));
-      names.push_back(name);
+      {
+        const Lock lock(mutex_);
+        names.push_back(name);
+      }
       const auto found = objects.find(name);
       if (found == objects.end()) {
         batch->set_error(slot, Error(Code::kNotFound, "no such object").with_url(url_of(name)));
@@ -52,7 +66,10 @@ class FakeStore final : public ObjectStore {
       batch->slot_done();
     }
   }
-  void not_compared(std::string_view name, ChecksumKind) override { unverified.emplace_back(name); }
+  void not_compared(std::string_view name, ChecksumKind) override {
+    const Lock lock(mutex_);
+    unverified.emplace_back(name);
+  }
   std::string url_of(std::string_view name) const override { return cat("ais://bucket/", name); }
   uint64_t expected_object_bytes() const override { return 1000; }
   uint64_t useful_in_flight() const override { return 64; }
@@ -61,6 +78,8 @@ class FakeStore final : public ObjectStore {
   std::shared_ptr<BlockPool> pool() const override { return pool_; }
   void expect_reads(uint32_t count) override { expected_reads += count; }
   uint32_t max_compose_sources() const override { return 0; }
+  std::optional<SumLevel> written_sums(bool) const override { return std::nullopt; }
+  bool tells_sums() const override { return true; }
 
   // What these tests never ask for.
   std::shared_ptr<Pending<ObjectPage>> list(ListRequest) override { return nullptr; }
@@ -88,8 +107,12 @@ class FakeStore final : public ObjectStore {
   std::map<std::string, std::string, std::less<>> objects;
   std::vector<std::string> names, unverified;  // that were read alone
   uint64_t expected_reads = 0;
+  bool holds = false;                                         // what is to be read, until answer()
+  std::vector<std::shared_ptr<ReadBatch>> held;               // by read()
+  std::function<void(std::move_only_function<void()>)> post;  // where it reads; none: in read()
 
  private:
+  Mutex mutex_;
   const std::shared_ptr<BlockPool> pool_;
 };
 

@@ -6,36 +6,32 @@
 #include <functional>
 #include <memory>
 #include <utility>
-#include <vector>
 
+#include "headrace/store/object_store.h"
 #include "headrace/store/read_batch.h"
 #include "headrace/store/reading/fetch_groups.h"
+#include "headrace/store/transfer/fetch_choice.h"
 
 namespace headrace {
 
 class GroupedReads;
 
-// One batch, of which groups are fetched. `inner`, of the GroupedReads: what reads parts of it.
-struct FetchWork {
-  const std::shared_ptr<ReadBatch> batch;
-  std::vector<std::shared_ptr<ReadBatch>> inner = {};
-};
-
 // Slots of one batch that are fetched together: the unit of a fetcher's work. Fetchers derive their
 // own from it.
 struct FetchGroup {
-  FetchGroup(std::shared_ptr<FetchWork> its_work, PlannedGroup its_parts)
-      : work(std::move(its_work)), parts(std::move(its_parts)) {}
+  FetchGroup(std::shared_ptr<ReadBatch> its_batch, std::shared_ptr<ObjectStore> its_store,
+             PlannedGroup its_parts)
+      : batch(std::move(its_batch)), store(std::move(its_store)), parts(std::move(its_parts)) {}
   virtual ~FetchGroup() = default;
   FetchGroup(const FetchGroup&) = delete;
   FetchGroup& operator=(const FetchGroup&) = delete;
 
-  ReadBatch& batch() const { return *work->batch; }
-
-  const std::shared_ptr<FetchWork> work;
+  const std::shared_ptr<ReadBatch> batch;
+  const std::shared_ptr<ObjectStore> store;  // whose objects they are
   const PlannedGroup parts;
   uint64_t need_bytes = 0;  // of the memory budget, before it may begin
   std::atomic<uint64_t> reserved_bytes = 0;
+  bool failed = false;  // some of its slots have ended without bytes; before retire()
   // Of the GroupedReads:
   bool is_touched = false;               // see GroupedReads::touch()
   bool is_given_up = false;              // its slots have ended
@@ -59,21 +55,22 @@ class Fetcher {
   virtual bool is_ready() const = 0;
   virtual Limits limits() const = 0;
   virtual bool takes(const ReadBatch& batch, const ReadSlot& slot) const = 0;
-  enum class Choice : uint8_t {
-    kAlone,
-    kTogether,
-    kLater,  // it is to wait: `again` is called when it is worth to ask again
-  };
-  // Whether this batch, which is not done, is to be fetched this way. So many objects of it could
-  // be.
-  virtual Choice choose(ReadBatch& /*batch*/, uint64_t /*object_count*/, uint64_t /*bytes*/,
-                        std::function<void()> /*again*/) {
-    return Choice::kTogether;
+  // Whether this batch, which was not handed over, is read as it is, object by object. So many
+  // objects of it could come in groups.
+  virtual bool reads_alone(ReadBatch& /*batch*/, uint64_t /*object_count*/, uint64_t /*bytes*/) {
+    return false;
   }
-  virtual std::shared_ptr<FetchGroup> make_group(std::shared_ptr<FetchWork> work,
+  virtual std::shared_ptr<FetchGroup> make_group(std::shared_ptr<ReadBatch> batch,
+                                                 std::shared_ptr<ObjectStore> store,
                                                  PlannedGroup parts) const = 0;
+  // Whether a group that nobody waits for yet should begin later: when another one has ended.
+  virtual bool holds_back(const FetchGroup& /*group*/) const { return false; }
+  // The way of a group that begins now. Without blocking, and without a call of the GroupedReads.
+  virtual FetchWay choose(FetchGroup& /*group*/) { return FetchWay::kTogether; }
   virtual void begin(const std::shared_ptr<GroupedReads>& reads,
                      const std::shared_ptr<FetchGroup>& group) = 0;
+  // Nothing of the group is in progress any more, whichever way it went.
+  virtual void retired(FetchGroup& /*group*/) {}
   // The engine has stopped, and so many groups have not been retired.
   virtual void left_behind(size_t /*group_count*/) {}
 };

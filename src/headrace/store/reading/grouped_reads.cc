@@ -1,8 +1,8 @@
 #include "headrace/store/reading/grouped_reads.h"
 
 #include <algorithm>
-#include <optional>
 
+#include "headrace/store/inner_reads.h"
 #include "headrace/store/slot_memory.h"
 
 namespace headrace {
@@ -13,126 +13,60 @@ using std::chrono::steady_clock;
 constexpr const char* kCancelled = "the read was cancelled";
 constexpr const char* kStopped = "the engine was stopped";
 
+// The slots of the batch that are in no group.
+std::vector<uint32_t> slots_outside(const ReadBatch& batch,
+                                    std::span<const std::shared_ptr<FetchGroup>> groups) {
+  std::vector<bool> is_grouped(batch.size());
+  for (const std::shared_ptr<FetchGroup>& group : groups) {
+    for (const uint32_t index : group->parts.slots) is_grouped[index] = true;
+  }
+  std::vector<uint32_t> outside;
+  for (uint32_t i = 0; i < batch.size(); ++i) {
+    if (!is_grouped[i]) outside.push_back(i);
+  }
+  return outside;
+}
+
 }  // namespace
 
-GroupedReads::GroupedReads(std::shared_ptr<ObjectStore> store, std::unique_ptr<Fetcher> fetcher)
-    : store_(std::move(store)), fetcher_(std::move(fetcher)), pool_(store_->pool()) {}
+GroupedReads::GroupedReads(std::unique_ptr<Fetcher> fetcher, std::shared_ptr<BlockPool> pool,
+                           std::function<uint64_t()> host_limit)
+    : fetcher_(std::move(fetcher)), pool_(std::move(pool)), host_limit_(std::move(host_limit)) {}
 
 GroupedReads::~GroupedReads() = default;
 
 uint64_t GroupedReads::useful_in_flight() const {
-  const uint64_t alone = store_->useful_in_flight();
+  const uint64_t alone = host_limit_();
   if (!fetcher_->is_ready()) return alone;
   const Fetcher::Limits limits = fetcher_->limits();
   return std::max(alone, uint64_t{limits.max_in_flight} * limits.max_objects);
 }
 
-uint64_t GroupedReads::useful_ahead() const {
-  return std::max(store_->useful_ahead(), 2 * useful_in_flight());
-}
-
 // ── Beginning ────────────────────────────────────────────────────────────────────────────────
 
-void GroupedReads::read(std::shared_ptr<ReadBatch> batch) {
-  Undecided undecided{.work = std::make_shared<FetchWork>(batch), .groups = {}};
-  if (fetcher_->is_ready()) undecided.groups = make_groups(undecided.work);
-  const Fetcher::Choice choice =
-      undecided.groups.empty() ? Fetcher::Choice::kAlone : choose(undecided);
-  if (choice == Fetcher::Choice::kAlone) {
-    store_->read(std::move(batch));
-    return;
-  }
-  std::vector<bool> is_grouped(batch->size());
-  for (const std::shared_ptr<FetchGroup>& group : undecided.groups) {
-    for (const uint32_t index : group->parts.slots) is_grouped[index] = true;
-  }
-  std::vector<uint32_t> alone;
-  for (uint32_t i = 0; i < batch->size(); ++i) {
-    if (!is_grouped[i]) alone.push_back(i);
-  }
-  const std::shared_ptr<FetchWork> work = undecided.work;
-  batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(work)] {
-    if (const std::shared_ptr<FetchWork> alive = weak.lock()) self->on_wait_or_cancel(alive);
-  });
-  if (choice == Fetcher::Choice::kTogether) {
-    enqueue(work, std::move(undecided.groups));
-  } else {
-    bool stopped = false;
-    {
-      const Lock lock(mutex_);
-      stopped = stopping_;
-      if (!stopped) undecided_.push_back(undecided);
-    }
-    if (stopped) enqueue(work, std::move(undecided.groups));
-    // Whoever cancelled it a moment ago did not find it in the list.
-    if (work->batch->cancelled()) on_wait_or_cancel(work);
-  }
-  if (!alone.empty()) read_alone(work, std::move(alone));
-  pump();
-  // What the choice was to wait for may have happened meanwhile.
-  if (choice == Fetcher::Choice::kLater) decide();
-}
-
-Fetcher::Choice GroupedReads::choose(const Undecided& undecided) {
+bool GroupedReads::read(const std::shared_ptr<ReadBatch>& batch,
+                        const std::shared_ptr<ObjectStore>& store) {
+  if (batch->planned >= ReadBatch::Planned::kGroups || !fetcher_->is_ready()) return false;
+  std::vector<std::shared_ptr<FetchGroup>> groups = make_groups(batch, store);
   uint64_t object_count = 0, size_bytes = 0;
-  for (const std::shared_ptr<FetchGroup>& group : undecided.groups) {
+  for (const std::shared_ptr<FetchGroup>& group : groups) {
     object_count += group->parts.slots.size();
     size_bytes += group->parts.size_bytes;
   }
-  return fetcher_->choose(*undecided.work->batch, object_count, size_bytes,
-                          [weak = weak_from_this()] {
-                            if (const std::shared_ptr<GroupedReads> alive = weak.lock()) {
-                              alive->decide_again();
-                            }
-                          });
-}
-
-void GroupedReads::decide_again() {
-  {
-    const Lock lock(mutex_);
-    ++askings_;
+  if (groups.empty() || fetcher_->reads_alone(*batch, object_count, size_bytes)) return false;
+  std::vector<uint32_t> alone = slots_outside(*batch, groups);
+  batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch)] {
+    if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
+  });
+  enqueue(batch, std::move(groups));
+  if (!alone.empty()) {
+    add_read(batch, read_slots(*batch, std::move(alone), store, ReadBatch::Planned::kGroups));
   }
-  decide();
+  pump();
+  return true;
 }
 
-// Chooses the way of batches that had to wait, as far as that is possible now.
-void GroupedReads::decide() {
-  while (true) {
-    Undecided undecided;
-    uint64_t askings = 0;
-    {
-      const Lock lock(mutex_);
-      if (undecided_.empty()) return;
-      askings = askings_;
-      undecided = std::move(undecided_.front());
-      undecided_.pop_front();
-    }
-    const Fetcher::Choice choice =
-        fetcher_->is_ready() ? choose(undecided) : Fetcher::Choice::kAlone;
-    if (choice == Fetcher::Choice::kTogether) {
-      enqueue(undecided.work, std::move(undecided.groups));
-      pump();
-      continue;
-    }
-    if (choice == Fetcher::Choice::kLater) {
-      const Lock lock(mutex_);
-      // Unless it was cancelled while nobody found it.
-      if (!stopping_ && !undecided.work->batch->cancelled()) {
-        undecided_.push_front(std::move(undecided));
-        // Whoever called `again` while the batch was out of the list did not find it there.
-        if (askings != askings_) continue;
-        return;
-      }
-    }
-    std::vector<uint32_t> slots;
-    for (const std::shared_ptr<FetchGroup>& group : undecided.groups) {
-      slots.insert(slots.end(), group->parts.slots.begin(), group->parts.slots.end());
-    }
-    read_alone(undecided.work, std::move(slots));
-  }
-}
-
-void GroupedReads::enqueue(const std::shared_ptr<FetchWork>& work,
+void GroupedReads::enqueue(const std::shared_ptr<ReadBatch>& batch,
                            std::vector<std::shared_ptr<FetchGroup>> groups) {
   bool stopped = false;
   {
@@ -142,7 +76,7 @@ void GroupedReads::enqueue(const std::shared_ptr<FetchWork>& work,
   }
   if (!stopped) {
     // Whoever cancelled it a moment ago did not find them in the queue.
-    if (work->batch->cancelled()) on_wait_or_cancel(work);
+    if (batch->cancelled()) on_wait_or_cancel(batch);
     return;
   }
   for (const std::shared_ptr<FetchGroup>& group : groups) {
@@ -151,51 +85,39 @@ void GroupedReads::enqueue(const std::shared_ptr<FetchWork>& work,
 }
 
 std::vector<std::shared_ptr<FetchGroup>> GroupedReads::make_groups(
-    const std::shared_ptr<FetchWork>& work) {
-  ReadBatch& batch = *work->batch;
-  std::vector<std::optional<uint64_t>> sizes_bytes(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const ReadSlot& slot = batch.slot(i);
-    if (fetcher_->takes(batch, slot)) sizes_bytes[i] = slot.range.size_bytes();
+    const std::shared_ptr<ReadBatch>& batch, const std::shared_ptr<ObjectStore>& store) {
+  std::vector<std::optional<uint64_t>> sizes_bytes(batch->size());
+  for (size_t i = 0; i < batch->size(); ++i) {
+    const ReadSlot& slot = batch->slot(i);
+    if (fetcher_->takes(*batch, slot)) sizes_bytes[i] = slot.range.size_bytes();
   }
   const Fetcher::Limits limits = fetcher_->limits();
   std::vector<std::shared_ptr<FetchGroup>> groups;
   for (PlannedGroup& parts : plan_groups(sizes_bytes, limits.max_size_bytes, limits.max_objects)) {
-    groups.push_back(fetcher_->make_group(work, std::move(parts)));
+    groups.push_back(fetcher_->make_group(batch, store, std::move(parts)));
   }
   return groups;
 }
 
-// The batch is waited for now, or cancelled.
-void GroupedReads::on_wait_or_cancel(const std::shared_ptr<FetchWork>& work) {
-  const bool cancelled = work->batch->cancelled();
-  std::vector<std::shared_ptr<ReadBatch>> inner;
+// The batch is waited for now, or cancelled. What is read on its behalf hears of it from the batch.
+void GroupedReads::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   std::vector<std::shared_ptr<FetchGroup>> given_up;
   std::vector<std::function<void()>> interrupts;
-  {
+  if (batch->cancelled()) {
     const Lock lock(mutex_);
-    inner = work->inner;
-    if (cancelled) {
-      std::erase_if(undecided_, [&](const Undecided& undecided) {
-        if (undecided.work != work) return false;
-        given_up.insert(given_up.end(), undecided.groups.begin(), undecided.groups.end());
-        return true;
-      });
-      std::erase_if(queue_, [&](const std::shared_ptr<FetchGroup>& group) {
-        if (group->work != work) return false;
+    std::erase_if(queue_, [&](const std::shared_ptr<FetchGroup>& group) {
+      if (group->batch != batch) return false;
+      given_up.push_back(group);
+      return true;
+    });
+    for (const std::shared_ptr<FetchGroup>& group : active_) {
+      if (group->batch != batch) continue;
+      if (group->interrupt) interrupts.push_back(group->interrupt);
+      if (!group->is_touched && !std::exchange(group->is_given_up, true)) {
         given_up.push_back(group);
-        return true;
-      });
-      for (const std::shared_ptr<FetchGroup>& group : active_) {
-        if (group->work != work) continue;
-        if (group->interrupt) interrupts.push_back(group->interrupt);
-        if (!group->is_touched && !std::exchange(group->is_given_up, true)) {
-          given_up.push_back(group);
-        }
       }
     }
   }
-  for (const std::shared_ptr<ReadBatch>& each : inner) cancelled ? each->cancel() : each->want();
   for (const std::function<void()>& interrupt : interrupts) interrupt();
   for (const std::shared_ptr<FetchGroup>& group : given_up) {
     give_up(*group, group->parts.slots, kCancelled);
@@ -204,35 +126,43 @@ void GroupedReads::on_wait_or_cancel(const std::shared_ptr<FetchWork>& work) {
 }
 
 void GroupedReads::pump() {
-  while (const std::shared_ptr<FetchGroup> group = next()) begin(group);
+  while (const std::optional<Next> each = next()) begin(*each);
 }
 
-// The next group that may start, or none. Groups wait for memory in order, but one that somebody
-// waits for is always admitted.
-std::shared_ptr<FetchGroup> GroupedReads::next() {
+// The next group that may start, or none. Groups wait in order, but one that somebody waits for
+// only until there are fewer in progress.
+std::optional<GroupedReads::Next> GroupedReads::next() {
   const Lock lock(mutex_);
+  const bool is_ready = fetcher_->is_ready();
   // As many as the host tolerates: throttling lowers that number.
-  const uint64_t most = std::min<uint64_t>(fetcher_->limits().max_in_flight,
-                                           std::max<uint64_t>(1, store_->useful_in_flight()));
-  if (stopping_ || active_.size() >= most) return nullptr;
+  const uint64_t most =
+      std::min<uint64_t>(fetcher_->limits().max_in_flight, std::max<uint64_t>(1, host_limit_()));
+  if (stopping_ || (is_ready && active_.size() >= most)) return {};
   bool is_full = false;
   for (auto at = queue_.begin(); at != queue_.end(); ++at) {
-    if (is_full && !(*at)->batch().waited_for()) continue;
-    if (!reserve(**at)) {
-      is_full = true;
-      continue;
+    FetchGroup& group = **at;
+    const bool is_wanted = group.batch->waited_for();
+    if (is_full && !is_wanted) continue;
+    Next found;
+    if (is_ready) {
+      const bool at_once = is_wanted || active_.empty();
+      if ((!at_once && fetcher_->holds_back(group)) || !reserve(group)) {
+        is_full = true;
+        continue;
+      }
+      found.way = fetcher_->choose(group);
     }
-    std::shared_ptr<FetchGroup> group = std::move(*at);
+    found.group = std::move(*at);
     queue_.erase(at);
-    active_.insert(group);
-    return group;
+    active_.insert(found.group);
+    return found;
   }
-  return nullptr;
+  return {};
 }
 
 bool GroupedReads::reserve(FetchGroup& group) {
   const uint64_t need = group.need_bytes;
-  if (group.batch().waited_for()) {
+  if (group.batch->waited_for()) {
     pool_->reserve(need);
   } else if (need > 0) {
     if (!try_or_ask_for_room(*pool_, [&] { return pool_->try_reserve(need); })) return false;
@@ -246,14 +176,18 @@ void GroupedReads::keep_reserved(FetchGroup& group, uint64_t bytes) {
   if (reserved_bytes > bytes) pool_->unreserve(reserved_bytes - bytes);
 }
 
-void GroupedReads::begin(const std::shared_ptr<FetchGroup>& group) {
-  if (fetcher_->is_ready()) {
+void GroupedReads::begin(const Next& next) {
+  const std::shared_ptr<FetchGroup>& group = next.group;
+  if (next.way == FetchWay::kTogether) {
     fetcher_->begin(shared_from_this(), group);
     return;
   }
   release(*group);
-  if (touch(*group)) read_alone(group->work, group->parts.slots);
-  retire(group);
+  if (touch(*group)) {
+    end_alone(group, group->parts.slots);
+  } else {
+    retire(group);
+  }
 }
 
 // ── For the fetcher ──────────────────────────────────────────────────────────────────────────
@@ -261,6 +195,7 @@ void GroupedReads::begin(const std::shared_ptr<FetchGroup>& group) {
 bool GroupedReads::touch(FetchGroup& group) {
   const Lock lock(mutex_);
   group.is_touched = true;
+  if (group.is_given_up) group.failed = true;
   return !group.is_given_up;
 }
 
@@ -269,47 +204,46 @@ void GroupedReads::set_interrupt(FetchGroup& group, std::function<void()> interr
   {
     const Lock lock(mutex_);
     group.interrupt = interrupt;
-    at_once = stopping_ || group.batch().cancelled();
+    at_once = stopping_ || group.batch->cancelled();
   }
   if (at_once) interrupt();
 }
 
 void GroupedReads::give_up(const FetchGroup& group, std::span<const uint32_t> slots,
                            const std::string& why) {
-  ReadBatch& batch = group.batch();
+  ReadBatch& batch = *group.batch;
   for (const uint32_t index : slots) {
     ReadSlot& slot = batch.slot(index);
-    batch.set_error(slot, Error(Code::kCancelled, why).with_url(url_of(batch.name(slot))));
+    batch.set_error(slot,
+                    Error(Code::kCancelled, why).with_url(group.store->url_of(batch.name(slot))));
     batch.slot_done();
   }
 }
 
-void GroupedReads::read_alone(const std::shared_ptr<FetchWork>& work, std::vector<uint32_t> slots) {
-  ReadBatch& batch = *work->batch;
-  const std::shared_ptr<ReadBatch> inner = ReadBatch::create(slots.size(), slots.size() * 64);
-  for (const uint32_t index : slots) inner->add(batch.target(index));
-  inner->then([work, slots = std::move(slots)](ReadBatch& from) {
-    for (size_t i = 0; i < slots.size(); ++i) work->batch->take_outcome(slots[i], from.slot(i));
-  });
-  start(*store_, work, inner);
+void GroupedReads::read_alone(const FetchGroup& group, std::vector<uint32_t> slots) {
+  add_read(group.batch,
+           read_slots(*group.batch, std::move(slots), group.store, ReadBatch::Planned::kGroups));
 }
 
-void GroupedReads::start(ObjectStore& store, const std::shared_ptr<FetchWork>& work,
-                         const std::shared_ptr<ReadBatch>& inner) {
-  {
-    const Lock lock(mutex_);
-    work->inner.push_back(inner);
-  }
-  store.read(inner);
-  // Checked after it was put where on_wait_or_cancel() finds it.
-  if (work->batch->cancelled()) {
-    inner->cancel();
-  } else if (work->batch->waited_for()) {
-    inner->want();
-  }
+void GroupedReads::end_alone(const std::shared_ptr<FetchGroup>& group,
+                             std::vector<uint32_t> slots) {
+  InnerRead read =
+      read_slots(*group->batch, std::move(slots), group->store, ReadBatch::Planned::kGroups);
+  read.give_back = [self = shared_from_this(), group, give_back = std::move(read.give_back)](
+                       ReadBatch& outer, ReadBatch& inner) {
+    for (size_t i = 0; i < inner.size(); ++i) group->failed |= inner.slot(i).error.has_value();
+    // Before the batch may be done: who reads one after the other is measured so.
+    self->retire(group);
+    give_back(outer, inner);
+    self->pump();
+  };
+  const std::shared_ptr<ReadBatch> inner = read.batch;
+  add_read(group->batch, std::move(read));
+  set_interrupt(*group, [inner] { inner->cancel(); });
 }
 
 void GroupedReads::retire(const std::shared_ptr<FetchGroup>& group) {
+  fetcher_->retired(*group);
   std::function<void()> interrupt;  // destroyed without the lock
   const Lock lock(mutex_);
   active_.erase(group);
@@ -327,10 +261,6 @@ void GroupedReads::stop() {
     stopping_ = true;
     given_up.assign(queue_.begin(), queue_.end());
     queue_.clear();
-    for (const Undecided& undecided : undecided_) {
-      given_up.insert(given_up.end(), undecided.groups.begin(), undecided.groups.end());
-    }
-    undecided_.clear();
     for (const std::shared_ptr<FetchGroup>& group : active_) {
       if (group->interrupt) interrupts.push_back(group->interrupt);
       if (!group->is_touched && !std::exchange(group->is_given_up, true)) given_up.push_back(group);

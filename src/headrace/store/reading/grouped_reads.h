@@ -1,13 +1,14 @@
-// A store that fetches several objects of a batch together.
+// Objects of a batch that are fetched together.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -19,68 +20,27 @@
 
 namespace headrace {
 
-// Cuts batches into groups for a fetcher, and reads the rest one by one. It keeps what all fetchers
-// need: memory for the groups before they begin, their order, cancelling, and the end. Whatever
-// goes wrong with a group, its objects are read one by one, and the caller gets those results,
-// including errors.
-// Thread: any. Owns the store and the fetcher; keeps itself alive while a group is in progress.
-class GroupedReads final : public ObjectStore, public std::enable_shared_from_this<GroupedReads> {
+// Cuts batches into groups for a fetcher. It keeps what all fetchers need: memory for the groups
+// before they begin, their order, cancelling, and the end. Whatever goes wrong with a group, its
+// objects are read one by one, and the caller gets those results, including errors.
+//
+// A group waits in one queue, whatever for: memory, its turn among those in progress, or the
+// fetcher, which may hold read-ahead back. Its way is chosen when it leaves the queue. None is held
+// back while no other is in progress, and each that ends lets the next ones begin; so none is
+// forgotten.
+// Thread: any. Owns the fetcher; keeps itself and the groups' store alive while one is in progress.
+class GroupedReads final : public std::enable_shared_from_this<GroupedReads> {
  public:
-  GroupedReads(std::shared_ptr<ObjectStore> store, std::unique_ptr<Fetcher> fetcher);
-  ~GroupedReads() override;
+  // `host_limit`: how many requests the host takes now.
+  GroupedReads(std::unique_ptr<Fetcher> fetcher, std::shared_ptr<BlockPool> pool,
+               std::function<uint64_t()> host_limit);
+  ~GroupedReads();
 
-  void read(std::shared_ptr<ReadBatch> batch) override;
-
-  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override {
-    return store_->list(std::move(request));
-  }
-  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override {
-    return store_->list_columns(std::move(request));
-  }
-  std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override {
-    return store_->stat(std::move(name));
-  }
-  std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
-                                             std::span<const std::byte> bytes) override {
-    return store_->write(std::move(request), bytes);
-  }
-  Result<std::shared_ptr<ObjectWriter>> open_writer(WriterOptions options) override {
-    return store_->open_writer(std::move(options));
-  }
-  std::shared_ptr<Pending<UploadsPage>> list_multipart(std::string prefix, std::string after_name,
-                                                       std::string after_upload_id) override {
-    return store_->list_multipart(std::move(prefix), std::move(after_name),
-                                  std::move(after_upload_id));
-  }
-  std::shared_ptr<Pending<bool>> abort_multipart(std::string name, std::string upload_id) override {
-    return store_->abort_multipart(std::move(name), std::move(upload_id));
-  }
-  std::shared_ptr<Pending<bool>> remove(std::string name, Precondition precondition) override {
-    return store_->remove(std::move(name), std::move(precondition));
-  }
-  std::shared_ptr<Pending<ObjectInfo>> copy(CopyRequest request) override {
-    return store_->copy(std::move(request));
-  }
-  std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest request) override {
-    return store_->rename(std::move(request));
-  }
-  std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) override {
-    return store_->compose(std::move(request));
-  }
-  std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) override {
-    return store_->presigned_url(std::move(request));
-  }
-  void not_compared(std::string_view name, ChecksumKind kind) override {
-    store_->not_compared(name, kind);
-  }
-  std::string url_of(std::string_view name) const override { return store_->url_of(name); }
-  uint64_t expected_object_bytes() const override { return store_->expected_object_bytes(); }
-  uint64_t useful_in_flight() const override;
-  uint64_t useful_ahead() const override;
-  uint32_t useful_pages_in_flight() const override { return store_->useful_pages_in_flight(); }
-  std::shared_ptr<BlockPool> pool() const override { return store_->pool(); }
-  void expect_reads(uint32_t count) override { store_->expect_reads(count); }
-  uint32_t max_compose_sources() const override { return store_->max_compose_sources(); }
+  // Reads the batch, the objects of `store`: in groups, and what the fetcher does not take from the
+  // store. False: none of it comes in groups, and nothing was done.
+  bool read(const std::shared_ptr<ReadBatch>& batch, const std::shared_ptr<ObjectStore>& store);
+  // How many objects should be in flight.
+  uint64_t useful_in_flight() const;
 
   // Starts the groups for which there is room now.
   void pump();
@@ -99,43 +59,38 @@ class GroupedReads final : public ObjectStore, public std::enable_shared_from_th
   // How to end what is in progress. Called at once if that is wanted already.
   void set_interrupt(FetchGroup& group, std::function<void()> interrupt);
   // The slots end with kCancelled.
-  void give_up(const FetchGroup& group, std::span<const uint32_t> slots, const std::string& why);
-  void read_alone(const std::shared_ptr<FetchWork>& work, std::vector<uint32_t> slots);
-  // Starts a batch that reads part of another: being waited for or cancelled passes on to it.
-  void start(ObjectStore& store, const std::shared_ptr<FetchWork>& work,
-             const std::shared_ptr<ReadBatch>& inner);
-  // Nothing of the group is in progress any more.
+  static void give_up(const FetchGroup& group, std::span<const uint32_t> slots,
+                      const std::string& why);
+  // Has slots of the group read one by one.
+  static void read_alone(const FetchGroup& group, std::vector<uint32_t> slots);
+  // The same for the last slots of a group, which is retired with them.
+  void end_alone(const std::shared_ptr<FetchGroup>& group, std::vector<uint32_t> slots);
+  // Nothing of the group is in progress any more. pump() has to follow.
   void retire(const std::shared_ptr<FetchGroup>& group);
 
  private:
-  // A batch whose way is not chosen yet.
-  struct Undecided {
-    std::shared_ptr<FetchWork> work;
-    std::vector<std::shared_ptr<FetchGroup>> groups;
+  struct Next {
+    std::shared_ptr<FetchGroup> group;
+    FetchWay way = FetchWay::kAlone;
   };
 
-  Fetcher::Choice choose(const Undecided& undecided);
-  void decide();
-  void decide_again();
-  void enqueue(const std::shared_ptr<FetchWork>& work,
+  void enqueue(const std::shared_ptr<ReadBatch>& batch,
                std::vector<std::shared_ptr<FetchGroup>> groups);
-  void on_wait_or_cancel(const std::shared_ptr<FetchWork>& work);
-  std::vector<std::shared_ptr<FetchGroup>> make_groups(const std::shared_ptr<FetchWork>& work);
-  std::shared_ptr<FetchGroup> next();
+  void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
+  std::vector<std::shared_ptr<FetchGroup>> make_groups(const std::shared_ptr<ReadBatch>& batch,
+                                                       const std::shared_ptr<ObjectStore>& store);
+  std::optional<Next> next();
   bool reserve(FetchGroup& group) HEADRACE_REQUIRES(mutex_);
-  void begin(const std::shared_ptr<FetchGroup>& group);
+  void begin(const Next& next);
 
-  const std::shared_ptr<ObjectStore> store_;
   const std::unique_ptr<Fetcher> fetcher_;
   const std::shared_ptr<BlockPool> pool_;
+  const std::function<uint64_t()> host_limit_;
 
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<FetchGroup>> queue_ HEADRACE_GUARDED_BY(mutex_);
-  // A batch that is being decided is not in it.
-  std::deque<Undecided> undecided_ HEADRACE_GUARDED_BY(mutex_);
-  uint64_t askings_ HEADRACE_GUARDED_BY(mutex_) = 0;  // how often a fetcher has called `again`
   // Groups that have begun and are not retired.
   std::unordered_set<std::shared_ptr<FetchGroup>> active_ HEADRACE_GUARDED_BY(mutex_);
 };

@@ -5,7 +5,6 @@
 #include "headrace/base/ascii.h"
 #include "headrace/store/listing/list_attempt.h"
 #include "headrace/store/object_writer.h"
-#include "headrace/store/reading/batch_get_attempt.h"
 #include "headrace/store/transfer/stat_attempt.h"
 #include "headrace/store/writing/multipart_attempts.h"
 #include "headrace/store/writing/server_copy.h"
@@ -36,15 +35,23 @@ auto HttpStore::run_named(std::string name, Arguments&&... arguments) {
 }
 
 void HttpStore::read(std::shared_ptr<ReadBatch> batch) {
-  reader_->read(join_ranges(std::move(batch), shared_from_this(), join_rules_));
+  const std::shared_ptr<HttpStore> self = shared_from_this();
+  if (groups_ && groups_->read(batch, self)) return;
+  if (join_ranges(batch, self, join_rules_)) return;
+  reader_->read(std::move(batch));
+}
+
+uint64_t HttpStore::useful_in_flight() const {
+  return groups_ ? groups_->useful_in_flight() : remote_->host().admission.limit();
+}
+
+uint64_t HttpStore::useful_ahead() const {
+  const uint64_t ahead = remote_->host().admission.useful_ahead();
+  return groups_ ? std::max(ahead, 2 * groups_->useful_in_flight()) : ahead;
 }
 
 void HttpStore::not_compared(std::string_view name, ChecksumKind kind) {
   remote_->host().log.unverified([&] { return url_of(name); }, kind);
-}
-
-std::shared_ptr<Pending<bool>> HttpStore::get_batch(std::shared_ptr<BatchGet> get) {
-  return remote_->run<BatchGetAttempt>(std::move(get));
 }
 
 // ── Listing ──────────────────────────────────────────────────────────────────────────────────

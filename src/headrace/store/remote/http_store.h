@@ -11,7 +11,7 @@
 #include "headrace/store/composing.h"
 #include "headrace/store/join_ranges.h"
 #include "headrace/store/object_store.h"
-#include "headrace/store/reading/batch_get.h"
+#include "headrace/store/reading/grouped_reads.h"
 #include "headrace/store/reading/http_reader.h"
 #include "headrace/store/remote/url_signer.h"
 #include "headrace/store/transfer/remote_root.h"
@@ -24,6 +24,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   // `bucket`: the store at the root of the bucket, which reads what is stored; null: this one.
   HttpStore(std::shared_ptr<RemoteRoot> remote, const StoreOptions& options,
             std::shared_ptr<HttpStore> bucket);
+  // From now on. Before anybody else has the store; `groups` do not own it.
+  void read_in_groups(std::shared_ptr<GroupedReads> groups) { groups_ = std::move(groups); }
 
   void read(std::shared_ptr<ReadBatch> batch) override;
   std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
@@ -43,11 +45,6 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
     return url_signer_->presigned_url(std::move(request));
   }
   const std::shared_ptr<RemoteRoot>& remote() const { return remote_; }
-  // Many targets by one request; null: there are no such requests, as far as the provider knows.
-  const BatchGets* batch_gets() const { return remote_->protocol().batch_gets(); }
-  BatchGetRecord& batch_get_record() { return remote_->host().batch_gets; }
-  std::shared_ptr<Pending<bool>> get_batch(std::shared_ptr<BatchGet> get);
-
   uint32_t max_compose_sources() const override {
     const Composing* composing = remote_->protocol().composing();
     return composing != nullptr ? composing->max_sources() : 0;
@@ -58,8 +55,8 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   bool tells_sums() const override { return remote_->tells_sums(); }
   std::string url_of(std::string_view name) const override { return remote_->url_of(name); }
   uint64_t expected_object_bytes() const override { return reader_->expected_object_bytes(); }
-  uint64_t useful_in_flight() const override { return remote_->host().admission.limit(); }
-  uint64_t useful_ahead() const override { return remote_->host().admission.useful_ahead(); }
+  uint64_t useful_in_flight() const override;
+  uint64_t useful_ahead() const override;
   uint32_t useful_pages_in_flight() const override;
   std::shared_ptr<BlockPool> pool() const override { return remote_->engine().pool; }
   void expect_reads(uint32_t count) override { reader_->expect_reads(count); }
@@ -76,6 +73,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   const std::shared_ptr<UrlSigner> url_signer_;
   const std::shared_ptr<HttpStore> bucket_;
   const JoinRules join_rules_;
+  std::shared_ptr<GroupedReads> groups_;  // null: none
 };
 
 }  // namespace headrace

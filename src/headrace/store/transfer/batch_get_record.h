@@ -5,10 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "headrace/base/mutex.h"
 #include "headrace/store/learned.h"
@@ -38,31 +35,32 @@ class BatchGetRecord {
   }
   void worked() { failures_.store(0, std::memory_order_relaxed); }
 
-  // None: `again` is called when it is worth to try again.
-  std::optional<FetchChoice::Ticket> begin(const FetchChoice::Load& load, TimePoint now,
-                                           std::function<void()> again) {
+  // See FetchChoice.
+  bool holds_back(const FetchChoice::Load& load) const {
     const Lock lock(mutex_);
-    std::optional<FetchChoice::Ticket> ticket = choice_.begin(load, now);
-    if (!ticket) waiting_.push_back(std::move(again));
-    return ticket;
+    return choice_.holds_back(load);
+  }
+  FetchChoice::Ticket begin(const FetchChoice::Load& load, TimePoint now) {
+    const Lock lock(mutex_);
+    return choice_.begin(load, now);
+  }
+  // Begins what goes alone, if nothing is to be tried.
+  std::optional<FetchChoice::Ticket> begin_alone(const FetchChoice::Load& load, TimePoint now) {
+    const Lock lock(mutex_);
+    if (choice_.settled(load, now) != FetchWay::kAlone) return {};
+    return choice_.begin(load, now);
   }
   void end(const FetchChoice::Ticket& ticket, bool failed, TimePoint now) {
-    std::vector<std::function<void()>> waiting;
-    {
-      const Lock lock(mutex_);
-      choice_.end(ticket, failed, now);
-      waiting.swap(waiting_);
-    }
-    for (const std::function<void()>& again : waiting) again();
+    const Lock lock(mutex_);
+    choice_.end(ticket, failed, now);
   }
 
  private:
   std::atomic<bool> takes_ranges_ = true;
   std::atomic<uint32_t> failures_ = 0;  // in a row
   std::atomic<TimePoint> paused_until_ = TimePoint::min();
-  Mutex mutex_;
+  mutable Mutex mutex_;
   FetchChoice choice_ HEADRACE_GUARDED_BY(mutex_);
-  std::vector<std::function<void()>> waiting_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

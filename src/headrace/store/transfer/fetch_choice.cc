@@ -29,13 +29,24 @@ size_t FetchChoice::class_of(const Load& load) {
   return at;
 }
 
-std::optional<FetchChoice::Ticket> FetchChoice::begin(const Load& load, TimePoint now) {
+bool FetchChoice::holds_back(const Load& load) const {
+  const SizeClass& of = classes_[class_of(load)];
+  return of.trial && of.unmeasured_batches < of.most_unmeasured && of.batches >= kTrialBatches &&
+         of.objects >= kTrialObjects;
+}
+
+std::optional<FetchWay> FetchChoice::settled(const Load& load, TimePoint now) const {
+  const SizeClass& of = classes_[class_of(load)];
+  if (of.trial || to_try(of, now)) return {};
+  return of.chosen;
+}
+
+FetchChoice::Ticket FetchChoice::begin(const Load& load, TimePoint now) {
   Ticket ticket{
       .size_class = class_of(load), .object_count = load.object_count, .work = work_of(load)};
   SizeClass& of = classes_[ticket.size_class];
   ticket.way = choose(of, ticket.work, now);
   if (of.trial) {
-    if (of.batches >= kTrialBatches && of.objects >= kTrialObjects) return {};
     ++of.batches;
     of.objects += load.object_count;
     ticket.trial = of.number;
@@ -140,17 +151,20 @@ void FetchChoice::begin_trial(SizeClass& of, FetchWay way) {
   of.most_unmeasured = kMostUnmeasured + in_progress_[0] + in_progress_[1];
 }
 
+std::optional<FetchWay> FetchChoice::to_try(const SizeClass& of, TimePoint now) {
+  if (of.ways[index_of(of.chosen)].count == 0) return of.chosen;
+  const bool is_due = of.ways[index_of(other(of.chosen))].count == 0 || now >= of.next_trial;
+  return is_due ? std::optional(other(of.chosen)) : std::nullopt;
+}
+
 FetchWay FetchChoice::choose(SizeClass& of, double work, TimePoint now) {
-  const auto is_unknown = [&of](FetchWay way) { return of.ways[index_of(way)].count == 0; };
-  if (!of.trial && is_unknown(of.chosen)) {
-    begin_trial(of, of.chosen);
-  } else if (!of.trial && (is_unknown(other(of.chosen)) || now >= of.next_trial)) {
-    begin_trial(of, other(of.chosen));
+  if (!of.trial) {
+    const std::optional<FetchWay> way = to_try(of, now);
+    if (!way) return of.chosen;
+    begin_trial(of, *way);
   }
-  if (!of.trial) return of.chosen;
   if (of.unmeasured_batches >= of.most_unmeasured) {
-    const bool is_first = is_unknown(FetchWay::kAlone) || is_unknown(FetchWay::kTogether);
-    if (is_first) {
+    if (of.ways[0].count == 0 || of.ways[1].count == 0) {
       begin_trial(of, other(*of.trial));
     } else {
       of.trial.reset();

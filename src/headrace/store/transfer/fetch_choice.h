@@ -20,9 +20,9 @@ enum class FetchWay : uint8_t {
 //
 // A way is measured while no batch goes the other way. It begins with a trial of both; from then on
 // the slower one is tried again now and then, which takes a small part of the time. During a trial
-// few batches are in progress, and the others wait, so that read-ahead is not all sent the slower
-// way. A trial ends with its measurement, or after a few batches without one: batches that overlap
-// without end may leave no moment for it.
+// few batches are in progress, so that read-ahead is not all sent the slower way: holds_back() says
+// so of those that nobody waits for. A trial ends with its measurement, or after a few batches
+// without one: batches that overlap without end may leave no moment for it.
 // Pure: time is an argument. Thread: confined.
 class FetchChoice {
  public:
@@ -42,9 +42,13 @@ class FetchChoice {
     uint64_t trial = 0;  // 0: none
   };
 
-  // Chooses the way of a batch that begins now. end() must follow. None: it is to wait until
-  // another one has ended.
-  std::optional<Ticket> begin(const Load& load, TimePoint now);
+  // Whether a trial has as many batches as it needs, so that read-ahead should begin later. Never
+  // of a batch that would be the only one in progress.
+  bool holds_back(const Load& load) const;
+  // The way that a batch would go, if that is known and nothing is to be tried.
+  std::optional<FetchWay> settled(const Load& load, TimePoint now) const;
+  // Chooses the way of a batch that begins now. end() must follow.
+  Ticket begin(const Load& load, TimePoint now);
   // It has ended. `failed`: what it took says nothing.
   void end(const Ticket& ticket, bool failed, TimePoint now);
 
@@ -100,6 +104,8 @@ class FetchChoice {
   };
 
   static size_t class_of(const Load& load);
+  // The way to be tried now, besides those that are.
+  static std::optional<FetchWay> to_try(const SizeClass& of, TimePoint now);
   FetchWay choose(SizeClass& of, double work, TimePoint now);
   void begin_trial(SizeClass& of, FetchWay way);
   void begin_run(FetchWay way, TimePoint now);

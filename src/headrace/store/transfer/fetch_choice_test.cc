@@ -28,7 +28,7 @@ class FetchChoiceTest : public ::testing::Test {
  protected:
   // One batch from begin to end, which takes as long as its way takes.
   FetchWay read(const FetchChoice::Load& load) {
-    const FetchChoice::Ticket ticket = choice_.begin(load, now_).value();
+    const FetchChoice::Ticket ticket = choice_.begin(load, now_);
     const milliseconds took = took_[ticket.way];
     now_ += took;
     choice_.end(ticket, false, now_);
@@ -47,10 +47,11 @@ class FetchChoiceTest : public ::testing::Test {
     FetchChoice::TimePoint free_at = now_;
     for (int i = 0; i < count || !open.empty();) {
       if (i < count && std::cmp_less(open.size(), at_a_time)) {
-        if (const std::optional<FetchChoice::Ticket> ticket = choice_.begin(load, now_)) {
-          ++count_[ticket->way];
-          free_at = std::max(free_at, now_) + took_[ticket->way];
-          open.emplace_back(*ticket, free_at);
+        if (!choice_.holds_back(load)) {
+          const FetchChoice::Ticket ticket = choice_.begin(load, now_);
+          ++count_[ticket.way];
+          free_at = std::max(free_at, now_) + took_[ticket.way];
+          open.emplace_back(ticket, free_at);
           ++i;
           continue;
         }
@@ -153,12 +154,12 @@ TEST_F(FetchChoiceTest, DeepReadAheadIsNotAllSentTheSlowerWay) {
 TEST_F(FetchChoiceTest, WithoutAMomentForAMeasurementItGoesBothWaysInTurn) {
   // A batch of another size goes the other way all the time.
   std::map<FetchWay, int> begun;
-  FetchChoice::Ticket before = choice_.begin(kLarge, now_).value();
+  FetchChoice::Ticket before = choice_.begin(kLarge, now_);
   for (int i = 0; i < 64; ++i) {
     now_ += milliseconds(10);
-    const FetchChoice::Ticket ticket = choice_.begin(kSmall, now_).value();
+    const FetchChoice::Ticket ticket = choice_.begin(kSmall, now_);
     ++begun[ticket.way];
-    const FetchChoice::Ticket after = choice_.begin(kLarge, now_).value();
+    const FetchChoice::Ticket after = choice_.begin(kLarge, now_);
     choice_.end(before, /*failed=*/true, now_);
     choice_.end(ticket, /*failed=*/true, now_);
     before = after;
@@ -169,7 +170,7 @@ TEST_F(FetchChoiceTest, WithoutAMomentForAMeasurementItGoesBothWaysInTurn) {
 
 TEST_F(FetchChoiceTest, WhatFailedSaysNothing) {
   for (int i = 0; i < 4; ++i) {
-    const FetchChoice::Ticket ticket = choice_.begin(kSmall, now_).value();
+    const FetchChoice::Ticket ticket = choice_.begin(kSmall, now_);
     EXPECT_EQ(ticket.way, FetchWay::kTogether);
     now_ += seconds(30);
     choice_.end(ticket, /*failed=*/true, now_);

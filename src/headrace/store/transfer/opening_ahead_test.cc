@@ -35,6 +35,14 @@ TEST_F(OpeningAheadTest, AsManyAsReadsAreExpectedAndNoMoreAreOpenedForAListingAn
   EXPECT_EQ(opened(), 10u);
 }
 
+TEST_F(OpeningAheadTest, AStoreThatReadsInGroupsOpensThemToo) {
+  options_.join_small_objects = true;
+  const std::shared_ptr<ObjectStore> store = open_with(64);
+  store->expect_reads(10);
+  wait_for_opened(10);
+  EXPECT_EQ(server_.stat("/connections_opened"), 10u);
+}
+
 TEST_F(OpeningAheadTest, ALimitOfOneMeansOneConnection) {
   const std::shared_ptr<ObjectStore> store = open_with(1);
   store->expect_reads(64);
