@@ -11,7 +11,7 @@ import io
 import pickle
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +441,29 @@ def test_threads_that_share_a_file_system_have_transactions_of_their_own(place: 
         thread.join(120)
     assert place.fs.find(place.path) == [place.at(f"whole/{i}") for i in (1, 2, 3, 4)]
     place.fs.pipe(place.at("after"), b"x")
+    assert place.fs.exists(place.at("after"))
+
+
+def test_a_transaction_of_a_generator_that_another_thread_drops_ends_alone(place: Place) -> None:
+    def write() -> Iterator[None]:
+        with place.fs.transaction:
+            place.fs.pipe(place.at("dropped"), b"1")
+            yield
+
+    held = [write()]
+    next(held[0])
+
+    def drop() -> None:
+        with place.fs.transaction:
+            place.fs.pipe(place.at("kept"), b"2")
+            held.clear()
+            place.fs.pipe(place.at("too"), b"3")
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    assert place.fs.find(place.path) == [place.at("kept"), place.at("too")]
+    place.fs.pipe(place.at("after"), b"4")
     assert place.fs.exists(place.at("after"))
 
 

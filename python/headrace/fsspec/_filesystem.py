@@ -56,7 +56,7 @@ from headrace.fsspec._threads import (
     raise_if_over,
     wait_for,
 )
-from headrace.fsspec._transaction import StoreTransaction
+from headrace.fsspec._transaction import StoreTransaction, Transactions
 
 __all__ = ["StoreFileSystem"]
 
@@ -343,6 +343,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         self._prefetch_bytes = prefetch_bytes
         self._options = options
         self._stores: dict[str, Store] = {}
+        self._transactions = Transactions()
         self._check_options()
 
     def _pass_over_hints(self, options: dict[str, Any]) -> None:
@@ -1619,9 +1620,14 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
     _size = _twin("size")
     _sizes = _twin("sizes")
 
+    @property
+    def transaction(self) -> StoreTransaction:
+        """A new transaction, for a ``with``: what is written in it appears at its end."""
+        return StoreTransaction(self)
+
     def start_transaction(self) -> StoreTransaction:
         """Begin a transaction without a ``with``, and return it; `end_transaction` is its end."""
-        transaction: StoreTransaction = self.transaction
+        transaction = self.transaction
         transaction.start()
         return transaction
 
@@ -1631,7 +1637,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
         Raises:
             HeadraceError: one could not become visible; nor did those behind it.
         """
-        transaction: StoreTransaction = self.transaction
+        transaction = self.transaction
         transaction.complete()
         while transaction.is_begun_here:
             transaction.complete()

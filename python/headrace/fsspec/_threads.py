@@ -103,10 +103,11 @@ class Changes:
         while True:
             if error is not None or cancelled is not None:
                 self.is_over.set()
-            if not self.under_way:
+            under_way = [each for each in self.under_way if not each.done()]
+            if not under_way:
                 break
             try:
-                await asyncio.wait(list(self.under_way))
+                await asyncio.wait(under_way)
             except asyncio.CancelledError as again:
                 cancelled = again
         if error is None and cancelled is not None:

@@ -24,20 +24,27 @@ class _Begun:
 _begun_here: ContextVar[tuple[_Begun, ...]] = ContextVar("begun_here", default=())
 
 
-class StoreTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
-    """The transactions of a file system, each of which ends in any case.
+class Transactions:
+    """Those of one file system, which all threads with the same options share."""
 
-    All threads with the same options share the file system, and so this object. Each ``with`` has
-    files of its own: one in another, in the same thread, hands its files to the outer one. What a
-    thread writes that has begun none goes to the one that was begun last, as fsspec has it.
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.begun: list[_Begun] = []
+        self.none = _Begun()  # for what is opened with autocommit=False: its user commits it
+
+
+class StoreTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
+    """A transaction that ends in any case, with its own files.
+
+    One in another one, in the same thread, hands its files to the outer one. What a thread writes
+    that has begun none goes to the one that was begun last, as fsspec has it.
     """
 
     fs: Any
 
     def __init__(self, fs: Any, **kwargs: Any) -> None:
-        self._lock = threading.Lock()
-        self._open: list[_Begun] = []
-        self._unbegun = _Begun()  # opened with autocommit=False: their user commits them
+        self._all: Transactions = fs._transactions
+        self._own: list[_Begun] = []
         super().__init__(fs, **kwargs)
 
     @property
@@ -47,24 +54,23 @@ class StoreTransaction(Transaction):  # type: ignore[misc]  # fsspec has no type
 
     @files.setter
     def files(self, files: deque[Any]) -> None:
-        self._unbegun.files = files
+        pass  # each has its own from its beginning
 
     def _here(self) -> _Begun | None:
-        return next((each for each in reversed(_begun_here.get()) if each in self._open), None)
+        return next((each for each in reversed(_begun_here.get()) if each in self._all.begun), None)
 
     def _last(self) -> _Begun:
-        return self._open[-1] if self._open else self._unbegun
+        return next(iter(self._all.begun[-1:]), self._all.none)
 
     def start(self) -> None:
-        """Begin one."""
+        """Begin it."""
         begun = _Begun()
+        self._own.append(begun)
         _begun_here.set((*_begun_here.get(), begun))
-        with self._lock:
-            self._unbegun.files.clear()
-            self._open.append(begun)
+        with self._all.lock:
+            self._all.none.files.clear()
+            self._all.begun.append(begun)
             self.fs._intrans = True
-            if self.fs._transaction is None:
-                self.fs._transaction = self
 
     @property
     def is_begun_here(self) -> bool:
@@ -77,12 +83,12 @@ class StoreTransaction(Transaction):  # type: ignore[misc]  # fsspec has no type
         Raises:
             Exception: the first error. What became visible before it stays.
         """
-        with self._lock:
-            ending = self._here() or self._last()
-            if ending in self._open:
-                self._open.remove(ending)
-            if not self._open:
-                self.fs._intrans, self.fs._transaction = False, None
+        with self._all.lock:
+            # The end of a ``with`` may come in another thread, as that of a dropped generator does.
+            ending = self._own.pop() if self._own else self._here() or self._last()
+            if ending in self._all.begun:
+                self._all.begun.remove(ending)
+            self.fs._intrans = bool(self._all.begun)
         _begun_here.set(tuple(each for each in _begun_here.get() if each is not ending))
         files, ending.files = ending.files, deque()
         outer = self._here()

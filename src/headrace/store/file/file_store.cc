@@ -459,8 +459,8 @@ Result<ObjectPage> FileStore::list_now(const ListRequest& request,
   }
   if (!walk) {
     // A walk does not outlive the store, which keeps it.
-    Result<std::unique_ptr<FileWalk>> made = walk_for(
-        root_.directory(), request, [this](std::string_view name) { tell_circle(name); });
+    Result<std::unique_ptr<FileWalk>> made =
+        walk_for(root_.directory(), request, [this](std::string_view name) { tell_circle(name); });
     if (!made) return std::unexpected(made.error());
     walk = std::move(*made);
   }
