@@ -75,10 +75,12 @@ bool joins(StepsHandle& self, nb::handle fits, const Weight& weight, int64_t ind
     return true;
   }
   self.so_far = &maker.open_for(weight);
-  const nb::object answer =
-      nb::steal(PyObject_CallFunctionObjArgs(fits.ptr(), nb::int_(index).ptr(), nullptr));
+  const nb::int_ number(index);
+  const nb::object answer = nb::steal(
+      in_python([&] { return PyObject_CallFunctionObjArgs(fits.ptr(), number.ptr(), nullptr); }));
   self.so_far = nullptr;
-  const int is_true = answer.is_valid() ? PyObject_IsTrue(answer.ptr()) : -1;
+  const int is_true =
+      answer.is_valid() ? in_python([&] { return PyObject_IsTrue(answer.ptr()); }) : -1;
   if (is_true < 0) throw nb::python_error();
   return is_true != 0;
 }

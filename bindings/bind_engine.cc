@@ -109,12 +109,14 @@ bool pass_on_log() noexcept {
   if (!current_log().usable() || std::exchange(busy, true)) return true;
   try {
     const std::shared_ptr<Log> log = current_log().shared();
-    const nb::object python = nb::module_::import_("headrace._log");
+    const nb::object python = imported("headrace._log");
     // Summaries are always kept: there are few, and a level may be set at any time.
-    const bool debugs = nb::cast<bool>(python.attr("debugs")());
-    log->set_least(debugs ? LogLevel::kDebug : LogLevel::kInfo);
+    const nb::object debugs = in_python([&] { return python.attr("debugs")(); });
+    log->set_least(nb::cast<bool>(debugs) ? LogLevel::kDebug : LogLevel::kInfo);
     for (const LogRecord& record : log->take()) {
-      python.attr("emit")(python_level(record.level), to_str(record.text));
+      const nb::int_ level(python_level(record.level));
+      const nb::str text = to_str(record.text);
+      in_python([&] { return python.attr("emit")(level, text); });
     }
   } catch (nb::python_error& error) {
     error.restore();
@@ -184,7 +186,7 @@ void bind_engine(nb::module_& module) {
       "Hands what the engine has logged to Python's logging.");
   module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
   module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"),
-             "From now on only this thread is let back into the interpreter by a wait of ours.");
+             "From now on the waits of other threads end with SystemExit.");
   module.attr("MIN_RANGE_BYTES") = kMinRangeBytes;
   module.def("default_options", &default_options,
              nb::sig("def default_options() -> dict[str, typing.Any]"),

@@ -31,7 +31,8 @@ class Int64View {
  public:
   explicit Int64View(nb::handle object) {
     if (!PyObject_CheckBuffer(object.ptr())) return;
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    constexpr int kFlags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS;
+    if (in_python([&] { return PyObject_GetBuffer(object.ptr(), &view_, kFlags); }) != 0) {
       PyErr_Clear();
       return;
     }
@@ -41,7 +42,7 @@ class Int64View {
               (format == "q" || format == "l" || format == "<q" || format == "=q");
   }
   ~Int64View() {
-    if (held_) PyBuffer_Release(&view_);
+    if (held_) in_python([this] { PyBuffer_Release(&view_); });
   }
   Int64View(const Int64View&) = delete;
   Int64View& operator=(const Int64View&) = delete;
@@ -83,7 +84,8 @@ nb::object get_slice(const ObjectIndex& index, nb::handle slice) {
 nb::object get_item(const IndexHandle& self, nb::handle key) {
   const ObjectIndex& index = *self.index;
   if (PySlice_Check(key.ptr())) return get_slice(index, key);
-  const Py_ssize_t position = PyNumber_AsSsize_t(key.ptr(), PyExc_IndexError);
+  const Py_ssize_t position =
+      in_python([key] { return PyNumber_AsSsize_t(key.ptr(), PyExc_IndexError); });
   if (position == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
   return nb::cast(index.info(checked_position(position, index.size())));
 }
@@ -185,9 +187,8 @@ std::string joined(const std::vector<std::string>& texts, size_t most) {
 size_t position_of(IndexHandle& self, nb::handle name) {
   constexpr size_t kMostTold = 5;
   if (!PyUnicode_Check(name.ptr())) {
-    PyErr_Format(PyExc_TypeError, "a name or a URL is a str, and not %.100s: %.300R",
-                 type_name_of(name).c_str(), name.ptr());
-    throw nb::python_error();
+    raise_type_error("a name or a URL is a str, and not %.100s: %.300R", type_name_of(name).c_str(),
+                     name.ptr());
   }
   const std::string_view text = utf8_of(name);
   const std::vector<size_t> found = find_text(self, text);
@@ -258,7 +259,8 @@ nb::object column_of(const IndexHandle& self, Text given, nb::handle indices) {
 nb::object with_columns_of(const IndexHandle& self, nb::handle columns) {
   std::vector<std::pair<std::string, ColumnValues>> added;
   std::vector<std::string> dropped;
-  for (const nb::handle item : nb::iter(columns.attr("items")())) {
+  const nb::object items = in_python([columns] { return columns.attr("items")(); });
+  for_each(items, [&](nb::handle item) {
     const nb::object pair = nb::borrow(item);
     std::string name = Text{pair[0]};
     if (nb::object(pair[1]).is_none()) {
@@ -267,7 +269,7 @@ nb::object with_columns_of(const IndexHandle& self, nb::handle columns) {
       ColumnValues values = to_column(name, nb::object(pair[1]));
       added.emplace_back(std::move(name), std::move(values));
     }
-  }
+  });
   return to_python(value_or_raise(
       without_gil([&](MayBlock) { return with_columns(*self.index, std::move(added), dropped); })));
 }
@@ -280,14 +282,12 @@ nb::object concat_all(const std::vector<std::shared_ptr<const ObjectIndex>>& ind
 
 nb::object concat_indexes(nb::handle indexes) {
   std::vector<std::shared_ptr<const ObjectIndex>> parts;
-  for (const nb::handle each : nb::iter(indexes)) {
+  for_each(indexes, [&parts](nb::handle each) {
     if (!nb::isinstance<IndexHandle>(each)) {
-      PyErr_Format(PyExc_TypeError, "an ObjectIndex is needed, not %.100s",
-                   type_name_of(each).c_str());
-      throw nb::python_error();
+      raise_type_error("an ObjectIndex is needed, not %.100s", type_name_of(each).c_str());
     }
     parts.push_back(nb::inst_ptr<IndexHandle>(each)->index);
-  }
+  });
   return concat_all(parts);
 }
 
@@ -298,15 +298,15 @@ nb::object add(const IndexHandle& self, nb::handle other) {
 
 // A URL or a path as a root.
 std::string to_root(nb::handle url) {
-  const nb::object text = nb::module_::import_("os").attr("fspath")(url);
-  return value_or_raise(normal_root(std::string(Text{text})));
+  return value_or_raise(normal_root(std::string(Text{fspath(url)})));
 }
 
 nb::object index_at(const IndexHandle& self, nb::handle where, bool keep_generations) {
   const ObjectIndex& index = *self.index;
   std::vector<std::string> roots = index.roots();
   if (PyMapping_Check(where.ptr()) && !PyUnicode_Check(where.ptr())) {
-    for (const nb::handle item : nb::iter(where.attr("items")())) {
+    const nb::object items = in_python([where] { return where.attr("items")(); });
+    for_each(items, [&](nb::handle item) {
       const nb::object pair = nb::borrow(item);
       const std::string from = to_root(nb::object(pair[0]));
       const auto found = std::ranges::find(index.roots(), from);
@@ -315,7 +315,7 @@ nb::object index_at(const IndexHandle& self, nb::handle where, bool keep_generat
                     cat(from, " is no root of this index; it has ", joined(index.roots(), 5))));
       }
       roots[static_cast<size_t>(found - index.roots().begin())] = to_root(nb::object(pair[1]));
-    }
+    });
   } else if (roots.size() > 1) {
     raise(Error(Code::kInvalidArgument,
                 cat("the index has ", roots.size(), " roots, ", joined(roots, 5),
@@ -348,21 +348,18 @@ std::vector<std::string> to_suffixes(nb::handle suffix) {
     add(suffix);
     return out;
   }
-  for (const nb::handle each : nb::iter(suffix)) add(each);
+  for_each(suffix, add);
   if (out.empty()) raise(Error(Code::kInvalidArgument, "`suffix` is an empty collection"));
   return out;
 }
 
 std::optional<uint64_t> to_bound(const char* name, nb::handle value) {
   if (value.is_none()) return {};
-  const nb::object number =
-      PyBool_Check(value.ptr()) ? nb::object() : nb::steal(PyNumber_Index(value.ptr()));
+  const nb::object number = PyBool_Check(value.ptr()) ? nb::object() : to_index(value);
   const unsigned long long bound = number.is_valid() ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
   if (!number.is_valid() || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "`%s` is %.300R; it must be an int of at least 0", name,
-                 value.ptr());
-    throw nb::python_error();
+    raise_type_error("`%s` is %.300R; it must be an int of at least 0", name, value.ptr());
   }
   return bound;
 }
@@ -378,7 +375,7 @@ nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle str
   }
   const auto set = [&](const char* name, nb::handle values, uint64_t ByteRange::* side) {
     if (values.is_none()) return;
-    const nb::object given = nb::steal(PySequence_Tuple(values.ptr()));
+    const nb::object given = nb::steal(in_python([&] { return PySequence_Tuple(values.ptr()); }));
     if (!given.is_valid()) throw nb::python_error();
     if (nb::len(given) != parts.size()) {
       raise(Error(Code::kInvalidArgument,
@@ -399,9 +396,7 @@ nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle str
 std::string to_text(const char* name, nb::handle value) {
   std::string out;
   if (value.is_none() || nb::try_cast(value, out)) return out;
-  PyErr_Format(PyExc_TypeError, "`%s` is %.300R; it must be a str of Unicode text", name,
-               value.ptr());
-  throw nb::python_error();
+  raise_type_error("`%s` is %.300R; it must be a str of Unicode text", name, value.ptr());
 }
 
 // By hand, because nanobind's own error for an unknown keyword lists signatures.
@@ -409,8 +404,7 @@ nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb:
   constexpr const char* kKnown =
       "prefix=, suffix=, glob=, min_size_bytes=, max_size_bytes= and leave_out=";
   if (!args.empty()) {
-    PyErr_Format(PyExc_TypeError, "filter() takes keywords only: %s", kKnown);
-    throw nb::python_error();
+    raise_type_error("filter() takes keywords only: %s", kKnown);
   }
   IndexFilter filtered;
   for (const auto& [key, value] : wanted) {
@@ -430,9 +424,7 @@ nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb:
       if (value.is_none()) continue;
       filtered.leave_out = to_text("leave_out", value);
     } else {
-      PyErr_Format(PyExc_TypeError, "filter() has no argument %s=; it has %s", name.c_str(),
-                   kKnown);
-      throw nb::python_error();
+      raise_type_error("filter() has no argument %s=; it has %s", name.c_str(), kKnown);
     }
   }
   return select_positions(*self.index,
@@ -502,7 +494,11 @@ nb::object repr(const IndexHandle& self) {
 }
 
 // Stores and processes are left to Python.
-nb::module_ travel() { return nb::module_::import_("headrace._saved_index"); }
+template <class... Arguments>
+nb::object travel(const char* function, const Arguments&... arguments) {
+  const nb::object python = imported("headrace._saved_index");
+  return in_python([&] { return python.attr(function)(arguments...); });
+}
 
 // What each entry is.
 void bind_entries(nb::class_<IndexHandle>& index_class) {
@@ -515,7 +511,7 @@ void bind_entries(nb::class_<IndexHandle>& index_class) {
       .def(
           "__iter__",
           [](nb::handle self) {
-            const nb::module_ builtins = nb::module_::import_("builtins");
+            const nb::object builtins = imported("builtins");
             return nb::object(builtins.attr("map")(self.attr("__getitem__"),
                                                    builtins.attr("range")(nb::len(self))));
           },
@@ -833,7 +829,7 @@ void bind_travel(nb::class_<IndexHandle>& index_class) {
       .def(
           "save",
           [](nb::handle self, nb::handle url, nb::handle store, const nb::kwargs& options) {
-            return travel().attr("save")(self, url, store, options);
+            return travel("save", self, url, store, options);
           },
           nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"),
           nb::sig("def save(self, url: str | os.PathLike[str], *, "
@@ -856,7 +852,7 @@ Examples:
       .def_static(
           "load",
           [](nb::handle url, nb::handle store, const nb::kwargs& options) {
-            return travel().attr("load")(url, store, options);
+            return travel("load", url, store, options);
           },
           nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"),
           nb::sig("def load(url: str | os.PathLike[str], *, "
@@ -891,7 +887,7 @@ Examples:
           "__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); },
           nb::arg("memo"), nb::sig("def __deepcopy__(self, memo: object) -> ObjectIndex"))
       .def(
-          "__reduce__", [](nb::handle self) { return travel().attr("reduce")(self); },
+          "__reduce__", [](nb::handle self) { return travel("reduce", self); },
           nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__repr__", &repr, nb::sig("def __repr__(self) -> str"));
 }
@@ -906,7 +902,7 @@ std::vector<size_t> to_positions(nb::handle positions, size_t count) {
     return out;
   }
   // A tuple, because __index__ is Python code, which could change a list.
-  const nb::object tuple = nb::steal(PySequence_Tuple(positions.ptr()));
+  const nb::object tuple = nb::steal(in_python([&] { return PySequence_Tuple(positions.ptr()); }));
   if (!tuple.is_valid()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
     PyErr_Clear();
@@ -916,7 +912,8 @@ std::vector<size_t> to_positions(nb::handle positions, size_t count) {
   out.reserve(static_cast<size_t>(size));
   for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* item = PyTuple_GetItem(tuple.ptr(), i);
-    const Py_ssize_t position = PyNumber_AsSsize_t(item, PyExc_IndexError);
+    const Py_ssize_t position =
+        in_python([item] { return PyNumber_AsSsize_t(item, PyExc_IndexError); });
     if (position == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     out.push_back(checked_position(position, count));
   }

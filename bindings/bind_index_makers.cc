@@ -15,8 +15,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) { raise(Error(Code::kInvalidArgument, what)); }
 
-std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
-
 // ── Values ───────────────────────────────────────────────────────────────────────────────────
 
 // A one-dimensional buffer of numbers. Destroyed with the GIL held.
@@ -25,7 +23,8 @@ class NumberView {
   explicit NumberView(nb::handle object) {
     // bytes and str are sequences, but not of numbers.
     if (!PyObject_CheckBuffer(object.ptr()) || PyBytes_Check(object.ptr())) return;
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+    constexpr int kFlags = PyBUF_FORMAT | PyBUF_STRIDES;
+    if (in_python([&] { return PyObject_GetBuffer(object.ptr(), &view_, kFlags); }) != 0) {
       PyErr_Clear();
       return;
     }
@@ -37,7 +36,7 @@ class NumberView {
     if (view_.ndim == 1 && format.size() == 1) format_ = format[0];
   }
   ~NumberView() {
-    if (held_) PyBuffer_Release(&view_);
+    if (held_) in_python([this] { PyBuffer_Release(&view_); });
   }
   NumberView(const NumberView&) = delete;
   NumberView& operator=(const NumberView&) = delete;
@@ -99,16 +98,15 @@ nb::object to_tuple(std::string_view name, nb::handle values) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
   }
-  const nb::object tuple = nb::steal(PySequence_Tuple(values.ptr()));
+  const nb::object tuple = nb::steal(in_python([&] { return PySequence_Tuple(values.ptr()); }));
   if (tuple.is_valid()) return tuple;
   PyErr_Clear();
-  PyErr_Format(PyExc_TypeError, "%s is %.300R; it must be a sequence or a buffer",
-               std::string(name).c_str(), values.ptr());
-  throw nb::python_error();
+  raise_type_error("%s is %.300R; it must be a sequence or a buffer", std::string(name).c_str(),
+                   values.ptr());
 }
 
 int64_t to_int64(std::string_view name, size_t at, nb::handle value) {
-  const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
+  const nb::object number = to_index(value);
   int overflow = 0;
   const long long out =
       number.is_valid() ? PyLong_AsLongLongAndOverflow(number.ptr(), &overflow) : 0;
@@ -156,14 +154,20 @@ std::vector<PyObject*> items_of(const nb::object& tuple) {
 bool is_boolean(PyObject* item) {
   if (PyBool_Check(item)) return true;
   if (PyLong_Check(item) || PyFloat_Check(item)) return false;
-  const nb::object dtype = nb::getattr(nb::handle(item), "dtype", nb::none());
-  if (dtype.is_none()) return false;
-  const std::string name = nb::cast<std::string>(nb::str(dtype));
+  const nb::object dtype =
+      nb::steal(in_python([item] { return PyObject_GetAttrString(item, "dtype"); }));
+  if (!dtype.is_valid()) {
+    PyErr_Clear();
+    return false;
+  }
+  const nb::object text = nb::steal(in_python([&] { return PyObject_Str(dtype.ptr()); }));
+  if (!text.is_valid()) throw nb::python_error();
+  const auto name = nb::cast<std::string>(text);
   return name == "bool" || name == "torch.bool";
 }
 
 bool to_bool(PyObject* item) {
-  const int value = PyObject_IsTrue(item);
+  const int value = in_python([item] { return PyObject_IsTrue(item); });
   if (value < 0) throw nb::python_error();
   return value != 0;
 }
@@ -209,7 +213,8 @@ ColumnValues to_column(std::string_view column, nb::handle values) {
   std::vector<double> out;
   out.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    const double value = is_number(items[i]) ? PyFloat_AsDouble(items[i]) : -1;
+    const double value =
+        is_number(items[i]) ? in_python([&] { return PyFloat_AsDouble(items[i]); }) : -1;
     if (!is_number(items[i]) || PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       refuse(cat("value ", i, " of ", name, " is ", shown(items[i]),
@@ -308,12 +313,13 @@ struct Rows {
     }
     checksum_kind = *known;
     if (columns_given.is_none()) return;
-    for (const nb::handle item : nb::iter(columns_given.attr("items")())) {
+    const nb::object items = in_python([&] { return columns_given.attr("items")(); });
+    for_each(items, [this](nb::handle item) {
       const nb::object pair = nb::borrow(item);
       std::string name = Text{pair[0]};
       ColumnValues values = to_column(name, nb::object(pair[1]));
       columns.emplace_back(std::move(name), std::move(values));
-    }
+    });
   }
 
   static void require_count(const char* name, size_t size, size_t count) {
@@ -366,7 +372,7 @@ struct Rows {
       }
       return {checksum_kind, std::as_bytes(bytes)};
     }
-    const nb::object number = nb::steal(PyNumber_Index(value));
+    const nb::object number = to_index(value);
     const unsigned long long wide = number.is_valid() ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
     if (PyErr_Occurred() != nullptr || size > sizeof(wide) || (size < 8 && wide >> 8 * size != 0)) {
       PyErr_Clear();
@@ -387,8 +393,7 @@ nb::object build(ObjectIndexBuilder& builder, Rows* rows) {
 }
 
 std::string to_root_if_any(nb::handle url) {
-  const nb::object text = nb::module_::import_("os").attr("fspath")(url);
-  const std::string given = Text{text};
+  const std::string given = Text{fspath(url)};
   return given.empty() ? std::string() : value_or_raise(normal_root(given));
 }
 
@@ -396,14 +401,12 @@ nb::object from_objects(nb::handle objects, nb::handle root, nb::handle columns)
   ObjectIndexBuilder builder;
   builder.add_root(to_root_if_any(root));
   const nb::handle info_type = nb::type<ObjectInfo>();
-  for (const nb::handle object : nb::iter(objects)) {
+  for_each(objects, [&](nb::handle object) {
     if (!nb::handle(object.type()).is(info_type)) {
-      PyErr_Format(PyExc_TypeError, "an ObjectInfo is needed, not %.100s",
-                   type_name_of(object).c_str());
-      throw nb::python_error();
+      raise_type_error("an ObjectInfo is needed, not %.100s", type_name_of(object).c_str());
     }
     builder.add(*nb::inst_ptr<ObjectInfo>(object));
-  }
+  });
   const nb::none none;
   Rows rows(none, none, none, none, none, "crc32c", columns, builder.size());
   return build(builder, &rows);
@@ -437,7 +440,7 @@ nb::object from_names(nb::handle names, nb::handle root, nb::handle sizes_bytes,
 class UrlSplitter {
  public:
   UrlSplitter(ObjectIndexBuilder& builder, nb::handle roots) : builder_(builder) {
-    for (const nb::handle root : nb::iter(roots)) given_.push_back(to_root_if_any(root));
+    for_each(roots, [this](nb::handle root) { given_.push_back(to_root_if_any(root)); });
     // Longest first, so that of nested roots the innermost is found.
     std::ranges::sort(given_, std::ranges::greater(), &std::string::size);
   }

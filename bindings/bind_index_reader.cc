@@ -80,9 +80,7 @@ class IndexReader {
   IndexReader(nb::handle_t<IndexHandle> index, const nb::object& stores)
       : index_(nb::borrow(index)) {
     const ObjectIndex& entries = *nb::inst_ptr<IndexHandle>(index_)->index;
-    const nb::object sequence =
-        nb::steal(PySequence_Fast(stores.ptr(), "stores must be a sequence of StoreHandles"));
-    if (!sequence.is_valid()) throw nb::python_error();
+    const nb::object sequence = sequence_of(stores, "stores must be a sequence of StoreHandles");
     for (const nb::handle each : nb::iter(sequence)) {
       const OpenStore store = opened_store(each);
       handles_.push_back(nb::borrow(each));
@@ -173,7 +171,7 @@ class IndexReader {
                       .piece_bytes = std::max<uint64_t>(piece_bytes, 1),
                       .window = window.window,
                       .max_ready_bytes = max_ready_bytes};
-    for (const nb::handle field : nb::iter(fields)) shard.fields.emplace_back(utf8_of(field));
+    for_each(fields, [&](nb::handle field) { shard.fields.emplace_back(utf8_of(field)); });
     return python::start_shard(stores()[shards.root(at)], index_, at, std::move(shard), seed,
                                epoch);
   }
@@ -215,7 +213,8 @@ class IndexReader {
   static void report(nb::handle on_progress, size_t done_count,
                      Pending<std::vector<Result<ScannedTar>>>& scans) {
     try {
-      on_progress(done_count);
+      const nb::int_ number(done_count);
+      in_python([&] { return on_progress(number); });
     } catch (...) {
       without_gil([&scans](MayBlock permit) {
         scans.cancel();

@@ -53,7 +53,9 @@ nb::object ListingHandle::index(std::string_view root, nb::handle on_progress) c
         },
         [&self] { self.cancel(); });
     done = value_or_raise(std::move(taken));
-    if (!on_progress.is_none()) on_progress(self.progress().names);
+    if (on_progress.is_none()) continue;
+    const nb::int_ names(self.progress().names);
+    in_python([&] { return on_progress(names); });
   }
   return nb::cast(IndexHandle{.index = value_or_raise(without_gil(
                                   [&builder](MayBlock) { return std::move(builder).build(); }))});

@@ -16,7 +16,7 @@ using std::chrono::system_clock;
 // None for a time that is not known. datetime's own conversions from floats lose microseconds.
 nb::object to_datetime(system_clock::time_point time) {
   if (time == system_clock::time_point{}) return nb::none();
-  const nb::module_ datetime = nb::module_::import_("datetime");
+  const nb::object datetime = imported("datetime");
   const nb::object epoch = datetime.attr("datetime")(
       1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
   const int64_t since_us = duration_cast<microseconds>(time.time_since_epoch()).count();
@@ -24,7 +24,7 @@ nb::object to_datetime(system_clock::time_point time) {
 }
 
 system_clock::time_point from_datetime(nb::handle time) {
-  const nb::module_ datetime = nb::module_::import_("datetime");
+  const nb::object datetime = imported("datetime");
   const nb::object epoch = datetime.attr("datetime")(
       1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
   const nb::object since = nb::borrow(time) - epoch;

@@ -43,7 +43,9 @@ nb::object Sample::rng() {
                 "(Sample(data, seed=...) has one)"));
   }
   if (!rng_.is_valid()) {
-    rng_ = nb::module_::import_("headrace._sample_rng").attr("SampleRng")(*seed_);
+    const nb::object type = imported("headrace._sample_rng").attr("SampleRng");
+    const nb::int_ seed(*seed_);
+    rng_ = in_python([&] { return type(seed); });
   }
   return rng_;
 }
@@ -86,15 +88,18 @@ nb::object naming(nb::handle self, Function function) {
   try {
     return function();
   } catch (nb::python_error& error) {
-    nb::module_::import_("headrace._errors")
-        .attr("add_note")(error.value(), nb::str("in {}").attr("format")(self.attr("url")));
+    const nb::object add_note = imported("headrace._errors").attr("add_note");
+    const nb::object note = nb::str("in {}").attr("format")(self.attr("url"));
+    const nb::handle raised = error.value();
+    in_python([&] { return add_note(raised, note); });
     throw;
   }
 }
 
 nb::object to_text(nb::handle self, const std::string& encoding, const std::string& errors) {
   return naming(self, [&] {
-    PyObject* text = PyUnicode_FromEncodedObject(self.ptr(), encoding.c_str(), errors.c_str());
+    PyObject* text = in_python(
+        [&] { return PyUnicode_FromEncodedObject(self.ptr(), encoding.c_str(), errors.c_str()); });
     if (text == nullptr) throw nb::python_error();
     return nb::steal(text);
   });
@@ -102,23 +107,26 @@ nb::object to_text(nb::handle self, const std::string& encoding, const std::stri
 
 nb::object to_json(nb::handle self) {
   return naming(self, [&] {
-    return nb::module_::import_("json").attr("loads")(to_bytes(*nb::inst_ptr<Sample>(self)));
+    const nb::object loads = imported("json").attr("loads");
+    const nb::bytes bytes = to_bytes(*nb::inst_ptr<Sample>(self));
+    return in_python([&] { return loads(bytes); });
   });
 }
 
 nb::object to_numpy(nb::handle self) {
-  return nb::module_::import_("numpy").attr("asarray")(
-      nb::steal(PyMemoryView_FromObject(self.ptr())));
+  const nb::object asarray = imported("numpy").attr("asarray");
+  const nb::object view = nb::steal(PyMemoryView_FromObject(self.ptr()));
+  return in_python([&] { return asarray(view); });
 }
 
 nb::object to_tensor(nb::handle self) {
-  const nb::module_ torch = nb::module_::import_("torch");
-  const nb::object uint8 = torch.attr("uint8");
+  const nb::object torch = imported("torch");
+  const nb::arg_v dtype = nb::arg("dtype") = torch.attr("uint8");
   // torch.frombuffer raises for an empty buffer.
   if (nb::inst_ptr<Sample>(self)->bytes().empty()) {
-    return torch.attr("empty")(0, nb::arg("dtype") = uint8);
+    return in_python([&] { return torch.attr("empty")(0, dtype); });
   }
-  return torch.attr("frombuffer")(self, nb::arg("dtype") = uint8);
+  return in_python([&] { return torch.attr("frombuffer")(self, dtype); });
 }
 
 }  // namespace
@@ -228,7 +236,7 @@ Examples:
           [](nb::handle self) {
             const Sample& sample = *nb::inst_ptr<Sample>(self);
             return nb::make_tuple(
-                nb::module_::import_("headrace._sample_rng").attr("make_sample"),
+                imported("headrace._sample_rng").attr("make_sample"),
                 nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation()),
                                sample.name(), sample.position(), sample.seed(), sample.label()));
           },

@@ -23,7 +23,7 @@ nb::tuple sample_index_of(const IndexHandle& members, bool skip_errors) {
 
 nb::object with_fields_of(const IndexHandle& samples, const nb::object& fields) {
   std::vector<std::string> names;
-  for (const nb::handle field : nb::iter(fields)) names.emplace_back(utf8_of(field));
+  for_each(fields, [&names](nb::handle field) { names.emplace_back(utf8_of(field)); });
   return to_python(
       value_or_raise(without_gil([&](MayBlock) { return with_fields(*samples.index, names); })));
 }

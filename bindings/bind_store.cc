@@ -133,7 +133,8 @@ class BatchHandle {
   // Passes the engine's warnings to Python's, on a thread that runs Python.
   void warn() const {
     for (const std::string& text : engine_->take_warnings()) {
-      if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw nb::python_error();
+      const auto warn = [&text] { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1); };
+      if (in_python(warn) != 0) throw nb::python_error();
     }
   }
   void require_usable() const {
@@ -195,11 +196,10 @@ using PyPlace = std::tuple<uint64_t, uint64_t, nb::object>;  // begin, end and m
 class Items {
  public:
   explicit Items(const nb::object& items) {
-    const nb::object sequence = nb::steal(
-        PySequence_Fast(items.ptr(), "names must be a sequence of names and ObjectInfos"));
-    if (!sequence.is_valid()) throw nb::python_error();
+    const nb::object sequence =
+        sequence_of(items, "names must be a sequence of names and ObjectInfos");
     // Taking a buffer may run Python code, which could change a list.
-    tuple_ = nb::steal(PySequence_Tuple(sequence.ptr()));
+    tuple_ = nb::steal(in_python([&] { return PySequence_Tuple(sequence.ptr()); }));
     if (!tuple_.is_valid()) throw nb::python_error();
   }
 
@@ -212,9 +212,7 @@ class Items {
     const nb::handle item = (*this)[i];
     if (PyUnicode_Check(item.ptr())) return {.name = utf8_of(item)};
     if (!nb::handle(item.type()).is(nb::type<ObjectInfo>())) {
-      PyErr_Format(PyExc_TypeError, "a name or an ObjectInfo is needed, not %.100s",
-                   type_name_of(item).c_str());
-      throw nb::python_error();
+      raise_type_error("a name or an ObjectInfo is needed, not %.100s", type_name_of(item).c_str());
     }
     const ObjectInfo& info = *nb::inst_ptr<ObjectInfo>(item);
     return {.name = info.name,
@@ -360,9 +358,7 @@ class StoreHandle {
 
   nb::list stat_many(const nb::object& names, bool missing_ok) const {
     store();
-    const nb::object sequence =
-        nb::steal(PySequence_Fast(names.ptr(), "names must be a sequence of str"));
-    if (!sequence.is_valid()) throw nb::python_error();
+    const nb::object sequence = sequence_of(names, "names must be a sequence of str");
     std::vector<std::string> wanted;
     for (const nb::handle name : nb::iter(sequence)) wanted.push_back(Text{name});
     // Enough to keep as many in flight as the host tolerates, with the next ones at hand.
@@ -525,9 +521,9 @@ class StoreHandle {
     std::vector<std::shared_ptr<HeldBuffer>> buffers;
     if (into.is_none()) return buffers;
     buffers.reserve(count);
-    for (const nb::handle each : nb::iter(into)) {
+    for_each(into, [&buffers](nb::handle each) {
       buffers.push_back(std::make_shared<HeldBuffer>(each, /*writable=*/true));
-    }
+    });
     if (buffers.size() != count) {
       raise(Error(Code::kInvalidArgument,
                   cat("`into` has ", buffers.size(), " buffers for ", count, " objects")));
@@ -558,9 +554,7 @@ uint64_t expected_bytes(const nb::object& items, uint64_t unknown_bytes) {
 
 OpenStore opened_store(nb::handle store_handle) {
   if (!nb::isinstance<StoreHandle>(store_handle)) {
-    PyErr_Format(PyExc_TypeError, "a StoreHandle is needed, not %.100s",
-                 type_name_of(store_handle).c_str());
-    throw nb::python_error();
+    raise_type_error("a StoreHandle is needed, not %.100s", type_name_of(store_handle).c_str());
   }
   return nb::inst_ptr<StoreHandle>(store_handle)->opened();
 }

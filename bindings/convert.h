@@ -18,6 +18,7 @@
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
 #include "headrace/format/checksum.h"
+#include "in_python.h"
 
 namespace headrace::python {
 
@@ -28,14 +29,9 @@ using std::chrono::steady_clock;
 inline constexpr std::chrono::milliseconds kWaitSlice{50};
 
 PyThreadState* release_gil();
-// Takes the GIL back. Once the interpreter is shutting down it never returns: the thread sleeps
-// until the process ends, because Python would otherwise unwind it through our frames.
 void retake_gil(PyThreadState* state) noexcept;
-// The interpreter is shutting down: from now on only the calling thread gets the GIL back from us.
-// Returns once no other thread is about to take it. `threads_left`: some thread is known to be
-// stuck in Python code of ours.
+// The interpreter is shutting down. `threads_left`: some threads may never leave their frames.
 void begin_exit(bool threads_left);
-bool exiting();
 
 // The only place that releases the GIL and, with MayBlock, the only one where a thread may wait.
 template <class Work>
@@ -70,16 +66,25 @@ auto without_gil_if_long(size_t size_bytes, Work&& work) {
 [[nodiscard]] bool pass_on_log() noexcept;
 bool log_waits();
 
-// Waits until `wait(until, permit)` is true. If a signal handler raises meanwhile (Ctrl-C), calls
-// `cancel()`, waits for the end, because the engine may still write to the caller's memory, and
-// throws.
+// True, with SystemExit as Python's error, on a thread that is left when the interpreter shuts
+// down. Its wait is for something that has been cancelled; so it ends silently, and lets go of its
+// locks.
+[[nodiscard]] inline bool must_end() noexcept {
+  if (!exiting_elsewhere()) return false;
+  PyErr_SetNone(PyExc_SystemExit);
+  return true;
+}
+
+// Waits until `wait(until, permit)` is true. If a signal handler raises meanwhile (Ctrl-C), or the
+// interpreter shuts down, calls `cancel()`, waits for the end, because the engine may still write
+// to the caller's memory, and throws.
 template <class Wait, class Cancel>
 void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
   const auto wait_a_slice = [&wait](MayBlock permit) {
     return wait(steady_clock::now() + kWaitSlice, permit);
   };
   while (!without_gil(wait_a_slice)) {
-    if (pass_on_log() && PyErr_CheckSignals() == 0) continue;
+    if (!must_end() && pass_on_log() && PyErr_CheckSignals() == 0) continue;
     nb::python_error interrupted;
     without_gil([&wait_a_slice, &cancel](MayBlock permit) {
       cancel();
@@ -88,7 +93,7 @@ void wait_interruptibly(Wait&& wait, Cancel&& cancel) {
     });
     throw interrupted;
   }
-  if (log_waits() && !pass_on_log()) throw nb::python_error();
+  if (must_end() || (log_waits() && !pass_on_log())) throw nb::python_error();
 }
 
 // Shared ownership of an object that relies on locks or threads. A forked child inherits the object
@@ -129,8 +134,15 @@ class OfThisProcess {
   uint64_t epoch_ = 0;
 };
 
-// The name of the type of `value`, for messages.
+// The name of the type of `value`, and what repr() says of it, for messages.
 std::string type_name_of(nb::handle value);
+std::string shown(nb::handle value);
+// A TypeError; `format` is as for PyErr_Format(), so it may show objects of the user.
+template <class... Values>
+[[noreturn]] void raise_type_error(const char* format, Values... values) {
+  in_python([&] { return PyErr_Format(PyExc_TypeError, format, values...); });
+  throw nb::python_error();
+}
 
 // errors.cc: the name of the class in headrace._errors that stands for `code`.
 const char* exception_class_name(Code code);
@@ -184,11 +196,14 @@ class HeldBuffer {
  public:
   // Raises BufferError or TypeError unless it is a contiguous (and writable) buffer.
   HeldBuffer(nb::handle object, bool writable) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
+    const int flags = writable ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+    if (in_python([&] { return PyObject_GetBuffer(object.ptr(), &view_, flags); }) != 0) {
       throw nb::python_error();
     }
   }
-  ~HeldBuffer() { PyBuffer_Release(&view_); }
+  ~HeldBuffer() {
+    in_python([this] { PyBuffer_Release(&view_); });
+  }
   HeldBuffer(const HeldBuffer&) = delete;
   HeldBuffer& operator=(const HeldBuffer&) = delete;
 

@@ -6,6 +6,12 @@ std::string type_name_of(nb::handle value) {
   return nb::cast<std::string>(nb::handle(value.type()).attr("__name__"));
 }
 
+std::string shown(nb::handle value) {
+  const nb::object text = nb::steal(in_python([value] { return PyObject_Repr(value.ptr()); }));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(text);
+}
+
 const char* exception_class_name(Code code) {
   switch (code) {
     case Code::kInvalidArgument: return "InvalidArgumentError";
@@ -24,9 +30,9 @@ const char* exception_class_name(Code code) {
 }
 
 nb::object to_exception(const Error& error) {
-  const nb::object type =
-      nb::module_::import_("headrace._errors").attr(exception_class_name(error.code()));
-  nb::object exception = type(to_str(error.to_string()));
+  const nb::object type = imported("headrace._errors").attr(exception_class_name(error.code()));
+  const nb::str text = to_str(error.to_string());
+  nb::object exception = in_python([&] { return type(text); });
   const auto text_or_none = [](const std::string& text) {
     return text.empty() ? nb::object(nb::none()) : nb::object(to_str(text));
   };
@@ -39,6 +45,7 @@ nb::object to_exception(const Error& error) {
 }
 
 void raise(const Error& error) {
+  if (error.code() == Code::kCancelled && must_end()) throw nb::python_error();
   const nb::object exception = to_exception(error);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
@@ -49,17 +56,16 @@ std::string_view utf8_of(nb::handle str) {
   const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
   if (text == nullptr) {
     PyErr_Clear();
-    raise(Error(Code::kInvalidArgument, cat(nb::cast<std::string>(nb::repr(str)),
-                                            " is no Unicode text, which names and URLs are")));
+    raise(Error(Code::kInvalidArgument,
+                cat(shown(str), " is no Unicode text, which names and URLs are")));
   }
   return {text, static_cast<size_t>(size)};
 }
 
 Text::operator std::string() const {
   if (!PyUnicode_Check(given.ptr())) {
-    PyErr_Format(PyExc_TypeError, "a name, a prefix or a URL is a str, and not %.100s: %.300R",
-                 type_name_of(given).c_str(), given.ptr());
-    throw nb::python_error();
+    raise_type_error("a name, a prefix or a URL is a str, and not %.100s: %.300R",
+                     type_name_of(given).c_str(), given.ptr());
   }
   return std::string(utf8_of(given));
 }

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <thread>
 
 #include "convert.h"
 
@@ -12,17 +11,24 @@ namespace {
 
 constinit std::atomic<bool> g_exiting = false;
 constinit std::atomic<uint32_t> g_released = 0;  // threads that wait, or work, without the GIL
-constinit std::atomic<uint32_t> g_retaking = 0;  // threads between that and the GIL
 constinit pthread_t g_exiting_thread{};
-// A forked child has one thread, which holds the GIL.
+// A forked child has one thread, which holds the GIL, and an end of its own.
 const int g_registered = pthread_atfork(nullptr, nullptr, [] {
   g_released.store(0);
-  g_retaking.store(0);
+  g_exiting.store(false);
 });
 
 }  // namespace
 
 bool exiting() { return g_exiting.load(); }
+
+bool exiting_elsewhere() {
+  return g_exiting.load() && pthread_equal(pthread_self(), g_exiting_thread) == 0;
+}
+
+void never_return() {
+  for (;;) ::pause();
+}
 
 PyThreadState* release_gil() {
   g_released.fetch_add(1);
@@ -30,13 +36,7 @@ PyThreadState* release_gil() {
 }
 
 void retake_gil(PyThreadState* state) noexcept {
-  g_retaking.fetch_add(1);
-  if (g_exiting.load() && pthread_equal(pthread_self(), g_exiting_thread) == 0) {
-    g_retaking.fetch_sub(1);
-    for (;;) ::pause();
-  }
-  PyEval_RestoreThread(state);
-  g_retaking.fetch_sub(1);
+  in_python([state] { PyEval_RestoreThread(state); });
   g_released.fetch_sub(1);
 }
 
@@ -46,10 +46,6 @@ void begin_exit(bool threads_left) {
   g_exiting.store(true);
   // The frames of a thread that never returns keep their objects, which is not a leak of ours.
   if (threads_left || g_released.load() != 0) nb::set_leak_warnings(false);
-  PyThreadState* const state = PyEval_SaveThread();
-  // They only need a turn with the GIL.
-  while (g_retaking.load() != 0) std::this_thread::yield();
-  PyEval_RestoreThread(state);
 }
 
 }  // namespace headrace::python

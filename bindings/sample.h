@@ -62,8 +62,8 @@ class Sample {
   }
   std::optional<uint64_t> seed() const { return seed_; }
   void set_seed(uint64_t seed) { seed_ = seed; }
-  const nb::object& label() const { return label_; }
-  void set_label(nb::object label) { label_ = std::move(label); }
+  const nb::object& label() const { return label_.get(); }
+  void set_label(nb::object label) { label_ = UserObject(std::move(label)); }
   // The generators started from the seed; made on first use.
   nb::object rng();
 
@@ -74,7 +74,7 @@ class Sample {
   size_t position_ = kNoPosition;
   GenerationText generation_;
   std::optional<uint64_t> seed_;
-  nb::object label_ = nb::none();
+  UserObject label_;
   nb::object rng_;  // null until first used
   std::span<std::byte> bytes_;
   Block block_;

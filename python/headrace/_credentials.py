@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from headrace import _engine, _process
@@ -19,6 +19,7 @@ __all__ = [
     "arrived",
     "engine_credentials",
     "require_credentials",
+    "require_credentials_for",
     "travelling",
 ]
 
@@ -56,15 +57,34 @@ CredentialsOption = (
 
 
 def require_credentials(credentials: CredentialsOption) -> None:
-    """Refuse a text that stands for no credentials.
+    """Refuse what is no credentials of any provider.
 
     Raises:
-        InvalidArgumentError: it does not.
+        InvalidArgumentError: it is none.
     """
     require(
-        not isinstance(credentials, str) or credentials in ("google", "aws", "anonymous"),
-        f"credentials is {credentials!r}; it must be 'google', 'aws', 'anonymous', a BearerToken, "
-        "AwsKeys, or an object of google-auth or botocore",
+        credentials == "anonymous"
+        or any(is_taken(credentials) for is_taken, _ in _TAKEN.values())
+        or credentials is None,
+        f"credentials is {_name_of(credentials)}; it must be 'google', 'aws', 'anonymous', a "
+        "BearerToken, AwsKeys, or an object of google-auth or botocore",
+    )
+
+
+def require_credentials_for(scheme: str, credentials: CredentialsOption) -> None:
+    """Refuse credentials of another provider. A directory has no service, and ignores all.
+
+    Raises:
+        InvalidArgumentError: they are.
+    """
+    provider = provider_of(scheme)
+    if provider not in _TAKEN or credentials is None or credentials == "anonymous":
+        return
+    is_taken, what = _TAKEN[provider]
+    require(
+        is_taken(credentials),
+        f"credentials is {_name_of(credentials)}, which is not for {provider}://; it takes {what}, "
+        "or 'anonymous'",
     )
 
 
@@ -83,9 +103,6 @@ def engine_credentials(
         endpoint: normalized; ``""`` is the service's own.
         environment: what the environment variables say.
         aws: what a store of ``s3://`` has found.
-
-    Raises:
-        InvalidArgumentError: the credentials are for another provider.
     """
     if scheme == "gs":
         return _for_google(credentials, endpoint)
@@ -105,11 +122,6 @@ def _for_google(credentials: CredentialsOption, endpoint: str) -> _engine.Creden
     if isinstance(credentials, BearerToken):
         bearer = _engine.Credential.of_authorization(f"Bearer {credentials.token}")
         return _engine.Credentials.fixed(bearer)
-    require(
-        credentials == "google" or hasattr(credentials, "refresh"),
-        f"credentials is {_name_of(credentials)}, which is not for gs://; it takes 'google', a "
-        "BearerToken, an object of google-auth, or 'anonymous'",
-    )
     from headrace._google_credentials import google_credentials
 
     source: Any = None if credentials == "google" else credentials
@@ -132,13 +144,6 @@ def _for_s3(
                 credentials.access_key_id, credentials.secret_access_key, credentials.session_token
             )
         )
-    require(
-        credentials == "aws"
-        or hasattr(credentials, "get_frozen_credentials")
-        or hasattr(credentials, "get_credentials"),
-        f"credentials is {_name_of(credentials)}, which is not for s3://; it takes 'aws', AwsKeys, "
-        "credentials or a session of botocore or boto3, or 'anonymous'",
-    )
     from headrace._aws_credentials import aws_credentials
 
     source: Any = None if credentials == "aws" else credentials
@@ -153,11 +158,6 @@ def _for_ais(
     if isinstance(credentials, BearerToken):
         bearer = _engine.Credential.of_authorization(f"Bearer {credentials.token}")
         return _engine.Credentials.fixed(bearer)
-    require(
-        credentials is None or credentials == "anonymous",
-        f"credentials is {_name_of(credentials)}, which is not for ais://; it takes a BearerToken, "
-        "or 'anonymous'",
-    )
     if credentials is None and environment.ais_token_file:
         from headrace._ais_credentials import ais_credentials
 
@@ -204,6 +204,31 @@ def _is_frozen(credentials: object) -> bool:
     return all(hasattr(credentials, name) for name in names) and not hasattr(
         credentials, "get_frozen_credentials"
     )
+
+
+def _is_for_google(credentials: object) -> bool:
+    if isinstance(credentials, BearerToken) or _is_anonymous(credentials):
+        return True
+    return credentials == "google" or hasattr(credentials, "refresh")
+
+
+def _is_for_s3(credentials: object) -> bool:
+    if isinstance(credentials, AwsKeys) or _is_frozen(credentials):
+        return True
+    asked = ("get_frozen_credentials", "get_credentials")
+    return credentials == "aws" or any(hasattr(credentials, name) for name in asked)
+
+
+def _is_for_ais(credentials: object) -> bool:
+    return isinstance(credentials, BearerToken)
+
+
+# Of each provider: what it takes, and how that is called.
+_TAKEN: dict[str, tuple[Callable[[object], bool], str]] = {
+    "gs": (_is_for_google, "'google', a BearerToken, an object of google-auth"),
+    "s3": (_is_for_s3, "'aws', AwsKeys, credentials or a session of botocore or boto3"),
+    "ais": (_is_for_ais, "a BearerToken"),
+}
 
 
 def _name_of(credentials: object) -> str:

@@ -1317,9 +1317,7 @@ def fork_epoch() -> int:
     """How many forks lie behind this process."""
 
 def begin_exit(*, threads_left: bool) -> None:
-    """
-    From now on only this thread is let back into the interpreter by a wait of ours.
-    """
+    """From now on the waits of other threads end with SystemExit."""
 
 MIN_RANGE_BYTES: int = 65536
 

@@ -525,21 +525,22 @@ def provider_of(scheme: str) -> str:
 
 
 def require_provider(scheme: str, provider: object) -> None:
-    """Check that the stores of `scheme` take `provider`.
+    """Check that the stores of `scheme` take `provider`. A directory takes, and ignores, all.
 
     Raises:
         InvalidArgumentError: it is another provider's, or nobody's.
     """
     if provider is None:
         return
-    mine = _PROVIDERS.get(provider_of(scheme))
-    if mine is not None and isinstance(provider, mine):
+    anybodys = tuple(_PROVIDERS.values())
+    mine = _PROVIDERS.get(provider_of(scheme), anybodys)
+    if isinstance(provider, mine):
         return
-    known = isinstance(provider, tuple(_PROVIDERS.values()))
+    known = isinstance(provider, anybodys)
     what = f"{type(provider).__name__} is for another provider" if known else f"it is {provider!r}"
-    takes = f"takes {mine.__name__}" if mine is not None else "has no options of its own"
     article = "an" if scheme.startswith(("ais", "s3")) else "a"
-    raise InvalidArgumentError(f"provider: {what}; {article} {scheme}:// store {takes}")
+    takes = "those of any provider" if isinstance(mine, tuple) else mine.__name__
+    raise InvalidArgumentError(f"provider: {what}; {article} {scheme}:// store takes {takes}")
 
 
 @dataclass(frozen=True, kw_only=True)

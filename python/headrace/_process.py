@@ -99,7 +99,7 @@ class _Process:
         self.engines_ended = 0
         self.options: EngineOptions | None = None
         self.credentials: CredentialsThread | None = None
-        self.exiting = False
+        self.exiting: int | None = None  # the thread that ends the interpreter
         # Frames of threads that did not survive a fork are never left; they keep what they hold.
         self.lost_threads = False
 
@@ -187,11 +187,32 @@ def current_engine() -> _engine.Engine:
         return process.engine
     with process.lock:
         if process.engine is None:
-            if process.exiting:
-                raise CancelledError("the interpreter is going down: headrace is not used any more")
+            _refuse_if_exiting()
             _trace.engine_begins(read_environment().trace)
             process.engine = _engine.Engine(asdict(engine_options()))
         return process.engine
+
+
+def begin_exit() -> None:
+    """Say that the interpreter is going down, on this thread; nothing new is started."""
+    with _process.lock:
+        _process.exiting = threading.get_ident()
+
+
+def end_if_overtaken() -> None:
+    """End this thread, without a word, if the interpreter is going down on another one.
+
+    Raises:
+        SystemExit: it is.
+    """
+    if _process.exiting not in (None, threading.get_ident()):
+        raise SystemExit
+
+
+def _refuse_if_exiting() -> None:
+    end_if_overtaken()
+    if _process.exiting is not None:
+        raise CancelledError("the interpreter is going down: headrace is not used any more")
 
 
 def engine_number() -> tuple[int, int]:
@@ -205,8 +226,7 @@ def credentials_thread() -> CredentialsThread:
 
     with _process.lock:
         if _process.credentials is None:
-            if _process.exiting:
-                raise CancelledError("the interpreter is going down: headrace is not used any more")
+            _refuse_if_exiting()
             _process.credentials = CredentialsThread()
         return _process.credentials
 
@@ -253,9 +273,8 @@ def stop_with_process() -> None:
 
 
 def _at_exit() -> None:
-    with _process.lock:
-        _process.exiting = True
-        credentials = _process.credentials
+    begin_exit()
+    credentials = _process.credentials
     stuck = credentials is not None and not credentials.stop()
     others = threading.active_count() > 1 or _process.lost_threads
     _engine.begin_exit(threads_left=stuck or others)

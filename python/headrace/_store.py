@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, overload
 
 from headrace import _engine, _process
 from headrace._aws_configuration import AwsConfiguration
-from headrace._credentials import CredentialsOption, arrived, travelling
+from headrace._credentials import (
+    CredentialsOption,
+    arrived,
+    require_credentials_for,
+    travelling,
+)
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
 from headrace._keywords import refuse_keywords
@@ -96,8 +101,8 @@ class Store:
             the service's own, or what STORAGE_EMULATOR_HOST (``gs://``) or AWS's variables and
             files (``s3://``, as for boto3) say. ``ais://`` needs one, here or in AIS_ENDPOINT: that
             of a proxy of the cluster, or of a gateway before the proxies. A directory has no
-            service: `endpoint` and `credentials` do nothing there, so that what takes several URLs
-            can be given one set of options for all.
+            service: `endpoint`, `credentials` and `provider` do nothing there, so that a program
+            can be given one set of options for all its URLs.
         credentials: for ``gs://`` ``"google"`` (Application Default Credentials, the default), a
             `BearerToken`, or an object of google-auth; for ``s3://`` ``"aws"`` (the environment's
             keys, or else botocore's chain, in the profile that AWS_PROFILE names; the default),
@@ -122,7 +127,8 @@ class Store:
             ``s3://``, `AisOptions` for ``ais://``.
 
     Raises:
-        InvalidArgumentError: the URL or an option cannot work.
+        InvalidArgumentError: the URL or an option cannot work, or `credentials` or `provider` are
+            those of another provider.
         TypeError: there is no such option; the message names the right one.
 
     Examples:
@@ -160,6 +166,7 @@ class Store:
         )
         self._scheme, self._bucket, self._path, self._url = _engine.split_root(os.fspath(url))
         require_provider(self._scheme, provider)
+        require_credentials_for(self._scheme, credentials)
         self._opened: tuple[_engine.Engine, _engine.StoreHandle] | None = None
         # Found out at the first opening, and kept, whatever becomes of the environment.
         self._aws: AwsConfiguration | None = None

@@ -72,6 +72,10 @@ class StoreSettings:
         require_credentials(self.credentials)
         require_header("user_agent_suffix", self.user_agent_suffix)
         if self.endpoint is not None:
+            require(
+                self.endpoint != "",
+                "endpoint is empty; leave it out, or pass None, for the service's own",
+            )
             normal = _engine.normalized_endpoint(self.endpoint, default_tls=True)
             object.__setattr__(self, "endpoint", normal)
 

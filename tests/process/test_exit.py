@@ -155,6 +155,7 @@ def test_exit_while_a_token_service_hangs(run_child: RunChild, server: FaultServ
     waiting = open_store(credentials="google")
     threading.Thread(target=lambda: waiting.read("001"), daemon=True).start()
     asking, _ = metadata.accept()
+    asking.detach(), metadata.detach()  # both stay open, without a warning at the end
         """,
         server.url,
         timeout_s=80,

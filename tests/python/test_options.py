@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import pytest
@@ -82,7 +83,6 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.AisOptions(skip_verify=1), "skip_verify"),  # type: ignore[arg-type]
         (lambda: headrace.AwsKeys("id", ""), "secret_access_key"),
         (lambda: headrace.AwsKeys("i d", "secret"), "access_key_id"),
-        (lambda: headrace.Store("/b", provider=headrace.GcsOptions()), "a file:// store has no"),
         (lambda: headrace.Store("gs://b", on_change="ignore"), "on_change"),
         (lambda: headrace.Store("gs://b", content_encoding="gzip"), "content_encoding"),
         (lambda: headrace.Store("gs://b", credentials="me"), "credentials"),
@@ -93,6 +93,66 @@ def test_an_option_that_cannot_work_is_named(make: object, named: str) -> None:
     headrace.shutdown()  # `configure` would first refuse a running engine, of a test before
     with pytest.raises(headrace.InvalidArgumentError, match=named):
         make()  # type: ignore[operator]
+
+
+class GoogleAuth:
+    token, expiry, valid = "token", None, True
+
+    def refresh(self, request: object) -> None: ...
+
+
+class Botocore:
+    def get_frozen_credentials(self) -> None: ...
+
+
+class Frozen(NamedTuple):
+    access_key: str
+    secret_key: str
+    token: str | None
+
+
+# Which schemes take what; a directory takes all that somebody does.
+GS, S3, AIS = "gs://b", "s3://b", ("ais://b", "ais+s3://b")
+OF_A_SERVICE: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"credentials": "google"}, (GS,)),
+    ({"credentials": "aws"}, (S3,)),
+    ({"credentials": "anonymous"}, (GS, S3, *AIS)),
+    ({"credentials": None}, (GS, S3, *AIS)),
+    ({"credentials": headrace.BearerToken("token")}, (GS, *AIS)),
+    ({"credentials": headrace.AwsKeys("id", "secret")}, (S3,)),
+    ({"credentials": GoogleAuth()}, (GS,)),
+    ({"credentials": Botocore()}, (S3,)),
+    ({"credentials": Frozen("id", "secret", None)}, (S3,)),
+    ({"credentials": "me"}, ()),
+    ({"credentials": 3}, ()),
+    ({"credentials": ""}, ()),
+    ({"provider": headrace.GcsOptions()}, (GS,)),
+    ({"provider": headrace.S3Options()}, (S3,)),
+    ({"provider": headrace.AisOptions()}, AIS),
+    ({"provider": None}, (GS, S3, *AIS)),
+    ({"provider": "s3"}, ()),
+    ({"provider": headrace.RetryOptions()}, ()),
+    ({"endpoint": "http://127.0.0.1:1"}, (GS, S3, *AIS)),
+    ({"endpoint": None}, (GS, S3, *AIS)),
+    ({"endpoint": ""}, ()),
+    ({"endpoint": "ftp://h"}, ()),
+]
+
+
+@pytest.mark.parametrize("url", [GS, S3, *AIS, "file:///data"])
+@pytest.mark.parametrize(("option", "takers"), OF_A_SERVICE)
+def test_an_option_of_a_service_is_taken_ignored_by_directories_or_refused_when_a_store_is_made(
+    url: str, option: dict[str, Any], takers: tuple[str, ...]
+) -> None:
+    if url in takers or (url.startswith("file:") and takers):
+        assert headrace.Store(url, **option).url == url
+        return
+    [(name, value)] = option.items()
+    with pytest.raises(headrace.InvalidArgumentError, match=name) as caught:
+        headrace.Store(url, **option)
+    # What would work, and is no secret.
+    assert value == "ftp://h" or re.search("takes|must be|leave it out", str(caught.value))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -111,16 +171,15 @@ def test_credentials_of_another_provider_are_refused_with_those_that_work(
 ) -> None:
     endpoint = "http://127.0.0.1:1"
     with pytest.raises(headrace.InvalidArgumentError, match=f"credentials is .* takes .*{advice}"):
-        headrace.Store(url, endpoint=endpoint, credentials=foreign).url_of("a")
+        headrace.Store(url, endpoint=endpoint, credentials=foreign)
     store = headrace.Store(url, endpoint=endpoint, credentials=advised)
     assert store.url_of("a") == f"{url}/a"
 
 
-def test_a_directory_takes_the_endpoint_and_credentials_that_are_meant_for_others(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_works_with_what_is_meant_for_a_service(tmp_path: Path) -> None:
     keys = headrace.AwsKeys("id", "secret")
-    store = headrace.Store(tmp_path, endpoint="http://127.0.0.1:1", credentials=keys)
+    options: dict[str, Any] = {"credentials": keys, "provider": headrace.S3Options(region="r")}
+    store = headrace.Store(tmp_path, endpoint="http://127.0.0.1:1", **options)
     store.write("a", b"bytes")
     assert (tmp_path / "a").read_bytes() == b"bytes"
 

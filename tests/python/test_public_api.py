@@ -226,7 +226,6 @@ def test_of_a_store_the_package_uses_only_what_it_offers_its_modules() -> None:
 @pytest.mark.parametrize(
     ("url", "takes"),
     [
-        ("/data", "has no options of its own"),
         ("s3://bucket", "an s3:// store takes S3Options"),
         ("ais://bucket", "an ais:// store takes AisOptions"),
         ("ais+gs://#ns/bucket", r"an ais\+gs:// store takes AisOptions"),

@@ -202,9 +202,13 @@ def test_a_prefix_for_temporaries_takes_all_of_them(bucket: FaultServer) -> None
     assert bucket.names("bucket", "headrace") == []
 
 
-def test_files_have_no_prefix_for_temporaries(tmp_path: Path) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="GcsOptions"):
-        headrace.Store(tmp_path, provider=headrace.GcsOptions(temporary_prefix="tmp"))
+def test_a_prefix_for_temporaries_does_nothing_to_files(tmp_path: Path) -> None:
+    provider = headrace.GcsOptions(temporary_prefix="tmp")
+    store = headrace.Store(tmp_path, provider=provider)
+    with store.open_writer("a") as writer:
+        writer.write(b"bytes")
+        assert not (tmp_path / "tmp").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
 
 
 def test_clean_sweeps_the_temporaries_of_the_whole_bucket(bucket: FaultServer) -> None:

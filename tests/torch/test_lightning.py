@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,117 @@ def test_a_run_that_is_resumed_at_any_checkpoint_ends_with_the_same_weights(
         # Epochs that were begun after the checkpoint, whole, are in the same order.
         for epoch, order in again.orders[1:]:
             assert (epoch, order) in whole.orders
+
+
+class Noting(Validated):
+    """Notes which samples each of its steps has had."""
+
+    def __init__(self, data: MapDataset) -> None:
+        super().__init__()
+        self.data = data
+        self.seen: list[tuple[int, int, list[int]]] = []
+
+    def on_train_epoch_start(self) -> None:
+        self.data.set_epoch(self.current_epoch)  # as the guide says of torch's DataLoader
+
+    def training_step(self, batch: Any, at: int) -> torch.Tensor:
+        self.seen.append((self.current_epoch, at, batch[1].tolist()))
+        return super().training_step(batch, at)
+
+
+TRAINERS: list[dict[str, Any]] = [
+    {},
+    {"limit_train_batches": 3},
+    {"limit_train_batches": 0.6},
+    {"val_check_interval": 2},
+    {"val_check_interval": 0.4},
+    {"limit_train_batches": 4, "val_check_interval": 2},
+    {"accumulate_grad_batches": 2},
+    {"accumulate_grad_batches": 5},
+    {"max_epochs": -1, "max_steps": 11},
+    {"num_sanity_val_steps": 2, "check_val_every_n_epoch": 2},
+]
+
+
+def keeps_to_epochs(options: dict[str, Any]) -> bool:
+    """Return whether a StatefulDataLoader ends its epochs where Lightning does.
+
+    Of others, the checkpoint in an epoch's last step goes on behind the end that Lightning sees.
+    """
+    return "limit_train_batches" not in options and "max_steps" not in options
+
+
+def a_loader(data: MapDataset) -> Any:
+    return Loader(data, 40 // STEPS, shuffle=True, seed=5)
+
+
+def a_stateful_data_loader(data: MapDataset, workers: int = 0) -> Any:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    context = "fork" if workers else None
+    return torchdata.StatefulDataLoader(
+        data, 40 // STEPS, num_workers=workers, multiprocessing_context=context
+    )
+
+
+def a_stateful_data_loader_with_workers(data: MapDataset) -> Any:
+    return a_stateful_data_loader(data, workers=2)
+
+
+def fit_noting(
+    store: headrace.Store,
+    folder: Path,
+    make: Callable[[MapDataset], Any],
+    options: dict[str, Any],
+    resume: Path | None = None,
+) -> Noting:
+    data = MapDataset(store, shifted)
+    model = Noting(data)
+    every = 1 if "accumulate_grad_batches" in options else 2
+    saving = ModelCheckpoint(
+        folder, filename="{epoch}-{step}", save_top_k=-1, every_n_train_steps=every
+    )
+    trainer = Trainer(
+        **{"max_epochs": EPOCHS, **options},
+        callbacks=[saving],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=str(folder),
+    )
+    trainer.fit(
+        model, make(data), Loader(data, 20), ckpt_path=None if resume is None else str(resume)
+    )
+    return model
+
+
+@pytest.mark.timeout(720)
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        *((a_loader, options) for options in TRAINERS),
+        *((a_stateful_data_loader, options) for options in TRAINERS if keeps_to_epochs(options)),
+        (a_stateful_data_loader_with_workers, {}),
+    ],
+)
+def test_a_resumed_run_sees_exactly_the_samples_that_were_left(
+    forty: headrace.Store,
+    tmp_path: Path,
+    make: Callable[[MapDataset], Any],
+    options: dict[str, Any],
+) -> None:
+    whole = fit_noting(forty, tmp_path / "whole", make, options)
+    steps = [(epoch, at) for epoch, at, _ in whole.seen]
+    assert steps == sorted(set(steps))
+    checkpoints = sorted((tmp_path / "whole").glob("*.ckpt"))
+    assert len(checkpoints) > 2
+    for number, checkpoint in enumerate(checkpoints):
+        again = fit_noting(forty, tmp_path / f"again{number}", make, options, checkpoint)
+        done = len(whole.seen) - len(again.seen)
+        assert again.seen == whole.seen[done:], checkpoint.name
+        # Lightning does not always name the epoch to the model of a run that goes on in mid-epoch.
+        assert make is not a_loader or weights(again) == weights(whole), checkpoint.name
 
 
 DDP = """

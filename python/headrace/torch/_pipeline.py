@@ -16,7 +16,7 @@ import torch
 
 from headrace import _engine, _trace
 from headrace._errors import CancelledError
-from headrace._process import metrics
+from headrace._process import begin_exit, end_if_overtaken, metrics
 from headrace._read_ahead import ReadAhead
 from headrace._verdict import has_free_places
 from headrace.torch._collate import collate_in, unequal_sizes
@@ -488,6 +488,7 @@ class Pipeline:
     def _closed(self) -> CancelledError:
         # Another thread, or a signal handler in this one, may close it at any moment.
         self._ahead.cancel()  # reads begun since
+        end_if_overtaken()
         return CancelledError("the iterator was closed while somebody waited for a batch")
 
     def _next(self) -> tuple[Request, int, Any] | None:
@@ -588,8 +589,9 @@ _running_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    # A thread that returns from C++ code after the interpreter has ended would kill the process
-    # with a signal.
+    # Torch's operators take the GIL again, and Python before 3.14 ends a thread that does so too
+    # late by unwinding it, which torch's code is not made for: the process would abort.
+    begin_exit()
     for pipeline in list(_open_pipelines):
         pipeline.close()
     _join(list(_running_threads), _EXIT_S)
