@@ -345,8 +345,9 @@ class ObjectWriterIO(io.BufferedIOBase):
             raise copy.copy(failure) from error
 
     def __del__(self) -> None:
-        # Not what io's own classes do: they close.
-        if not getattr(self, "_ended", True):
+        # Not what io's own classes do: they close. Once the interpreter's end has taken this module
+        # apart, it was given up before.
+        if not getattr(self, "_ended", True) and _engine is not None:
             self._drop()
 
     def _dealloc_warn(self, source: object) -> None:  # noqa: ARG002 - CPython's

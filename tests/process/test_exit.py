@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,55 @@ ENDINGS = {
     "sys.exit": (3, "sys.exit(3)"),
     "an exception": (1, "raise ValueError('the end')"),
 }
+
+# Half read, in a place that is taken apart later than all modules.
+KEPT = {
+    "shards": ("iter(headrace.torch.ShardStream(folder))", "__next__()"),
+    "rows": ("iter(headrace.torch.ParquetDataset(folder))", "__next__()"),
+    "samples": ("iter(headrace.torch.IterableDataset(folder))", "__next__()"),
+    "batches": (
+        "iter(headrace.torch.Loader(headrace.torch.MapDataset(folder), 2, collate_fn=list))",
+        "__next__()",
+    ),
+    "groups": (
+        "headrace.Store(folder).read_batches([[name] for name in os.listdir(folder)])",
+        "__next__()",
+    ),
+    "a listing": ("iter(headrace.Store(folder).list())", "__next__()"),
+    "a reader": ("headrace.open(f'{folder}/1.txt', 'rb')", "read(1)"),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_is_kept_beyond_the_modules_ends_silently(
+    run_child: RunChild, server: FaultServer, tmp_path: Path, kept: str
+) -> None:
+    if kept == "rows":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = pytest.importorskip("pyarrow").table({"a": list(range(100))})
+        parquet.write_table(table, tmp_path / "a.parquet", row_group_size=10)
+    elif kept == "shards":
+        for shard in range(3):
+            with tarfile.open(tmp_path / f"{shard}.tar.gz", "w:gz") as tar:
+                for i in range(100):
+                    tar.addfile(tarfile.TarInfo(f"{shard}-{i}.txt"))
+    else:
+        for i in range(100):
+            (tmp_path / f"{i}.txt").write_text(str(i))
+    made, used = KEPT[kept]
+    run_child(
+        f"""
+    import builtins, os, sys
+    import torch  # before ours: so it keeps our modules to the last
+    import headrace, headrace.torch
+    folder = sys.argv[2]
+    builtins.kept = {made}
+    builtins.kept.{used}
+    """,
+        server.url,
+        tmp_path,
+        stderr="",
+    )
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

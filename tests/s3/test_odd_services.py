@@ -419,8 +419,8 @@ def test_a_sum_of_the_whole_may_be_called_one_of_the_parts(
 
 # ── Answers that are not the service's ───────────────────────────────────────────────────────
 
-PAGES = [b"<!DOCTYPE html><html>log in</html>", b'{"login": "https://proxy"}', b"Welcome"]
-NO_PAGES = [b"", b" \n", b'<?xml version="1.0"?><DeleteResult/>']
+PAGES = [b"<!DOCTYPE html><html>log in</html>", b'{"login": "https://proxy"}']
+NO_PAGES = [b"", b" \n", b'<?xml version="1.0"?><DeleteResult/>', b"OK", b"null\n"]
 
 
 class Portal(Service):
@@ -462,7 +462,7 @@ def test_a_page_in_place_of_an_answer_to_a_delete_is_no_success(
 
 
 @pytest.mark.parametrize("body", NO_PAGES)
-def test_a_delete_may_be_answered_by_nothing_or_by_xml(
+def test_a_delete_may_be_answered_by_nothing_by_a_word_or_by_xml(
     serve: Callable[[Service], Store], body: bytes
 ) -> None:
     service = Portal(body, method="DELETE")

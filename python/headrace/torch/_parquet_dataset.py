@@ -303,7 +303,8 @@ class ParquetDataset(PartStream):
     # ---- reading
 
     def _iterate(self, reader: RowReader) -> Iterator[Any]:
-        forks = _engine.fork_epoch()
+        fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
+        forks = fork_epoch()
         start = reader.start
         self._tell(start.lane, start.lanes, start.world_size)
         deal, quotas = self._deal(start)
@@ -336,7 +337,7 @@ class ParquetDataset(PartStream):
                     _require_same_process(forks)
             feed.end(reader.yielded)
         finally:
-            feed.close(is_here=forks == _engine.fork_epoch())
+            feed.close(is_here=forks == fork_epoch())
 
     def _at_once(self, feed: _Feed) -> int:
         return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(feed.row_bytes, 1)))

@@ -291,7 +291,8 @@ class ShardStream(PartStream, Objects):
     # ---- reading
 
     def _iterate(self, reader: _Reader) -> Iterator[Any]:
-        forks = _engine.fork_epoch()
+        fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
+        forks = fork_epoch()
         start, window = reader.start, reader.window
         world_size = start.world_size
         self._tell(start.lane, start.lanes, world_size)
@@ -328,7 +329,7 @@ class ShardStream(PartStream, Objects):
                 box = [item]
                 del item  # nothing here refers to it after it was yielded
                 yield box.pop()
-                if forks != _engine.fork_epoch():
+                if forks != fork_epoch():
                     raise CancelledError(
                         "this iterator was made before a fork, in the parent process; make one here"
                     )
@@ -389,7 +390,7 @@ class ShardStream(PartStream, Objects):
                 raise _all_failed(failed)
         finally:
             window.drop()
-            if forks == _engine.fork_epoch():
+            if forks == fork_epoch():
                 for _, _, shard in opened:
                     if shard is not None:
                         shard.cancel()

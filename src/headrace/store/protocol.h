@@ -186,7 +186,10 @@ class Protocol {
   // time.
   virtual std::optional<Refusal> late_refusal(const ErrorResponse&) const { return std::nullopt; }
   // Whether the service sends such a body with an answer in which nothing has to be told.
-  virtual bool may_send(BodyShape shape) const { return shape == BodyShape::kEmpty; }
+  // A few words, such as "OK" or "null", are no page: servers send all kinds of them.
+  virtual bool may_send(BodyShape shape) const {
+    return shape == BodyShape::kEmpty || shape == BodyShape::kOther;
+  }
   virtual std::string url_of(std::string_view name) const = 0;
 
  private:

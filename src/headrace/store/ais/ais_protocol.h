@@ -81,10 +81,6 @@ class AisProtocol final : public Protocol {
   const BatchGets* batch_gets() const override { return transforms() ? nullptr : &batch_gets_; }
   std::unique_ptr<Signer> make_signer() const override;
   Refusal refusal(const ErrorResponse& response) const override;
-  // The ids of jobs, for example.
-  bool may_send(BodyShape shape) const override {
-    return shape == BodyShape::kEmpty || shape == BodyShape::kOther;
-  }
   std::string url_of(std::string_view name) const override;
 
  private:

@@ -53,7 +53,7 @@ class GcsProtocol final : public Protocol {
   Refusal refusal(const ErrorResponse& response) const override;
   std::optional<Refusal> late_refusal(const ErrorResponse& response) const override;
   bool may_send(BodyShape shape) const override {
-    return shape == BodyShape::kEmpty || shape == BodyShape::kJson;
+    return shape == BodyShape::kJson || Protocol::may_send(shape);
   }
   std::string url_of(std::string_view name) const override;
 

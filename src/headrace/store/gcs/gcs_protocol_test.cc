@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "headrace/format/body_shape.h"
 #include "headrace/format/gcs_json.h"
 #include "headrace/store/composing.h"
 #include "headrace/store/copies.h"
@@ -334,6 +335,7 @@ TEST(GcsProtocol, AnErrorWithAGoodStatusIsARefusal) {
     EXPECT_FALSE(late(body)) << body;
   }
   EXPECT_FALSE(kPlain.may_send(BodyShape::kHtml));
+  EXPECT_TRUE(kPlain.may_send(shape_of("null\n"))) << "of fake-gcs-server, to a delete";
 }
 
 std::string throttled(std::string_view reason, std::string_view message) {

@@ -68,7 +68,7 @@ class S3Protocol final : public Protocol {
   // https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
   std::optional<Refusal> late_refusal(const ErrorResponse& response) const override;
   bool may_send(BodyShape shape) const override {
-    return shape == BodyShape::kEmpty || shape == BodyShape::kXml;
+    return shape == BodyShape::kXml || Protocol::may_send(shape);
   }
   std::string url_of(std::string_view name) const override;
 
