@@ -124,8 +124,9 @@ def test_what_is_kept_beyond_the_modules_ends_silently(
     import torch  # before ours: so it keeps our modules to the last
     import headrace, headrace.torch
     folder = sys.argv[2]
-    builtins.kept = {made}
-    builtins.kept.{used}
+    kept = {made}
+    kept.{used}
+    builtins.kept = kept
     """,
         server.url,
         tmp_path,
