@@ -111,12 +111,13 @@ bool pass_on_log() noexcept {
     const std::shared_ptr<Log> log = current_log().shared();
     const nb::object python = imported("headrace._log");
     // Summaries are always kept: there are few, and a level may be set at any time.
-    const nb::object debugs = in_python([&] { return python.attr("debugs")(); });
+    const nb::object ask = attribute(python, "debugs"), emit = attribute(python, "emit");
+    const nb::object debugs = in_python([&] { return ask(); });
     log->set_least(nb::cast<bool>(debugs) ? LogLevel::kDebug : LogLevel::kInfo);
     for (const LogRecord& record : log->take()) {
       const nb::int_ level(python_level(record.level));
       const nb::str text = to_str(record.text);
-      in_python([&] { return python.attr("emit")(level, text); });
+      in_python([&] { return emit(level, text); });
     }
   } catch (nb::python_error& error) {
     error.restore();

@@ -259,7 +259,8 @@ nb::object column_of(const IndexHandle& self, Text given, nb::handle indices) {
 nb::object with_columns_of(const IndexHandle& self, nb::handle columns) {
   std::vector<std::pair<std::string, ColumnValues>> added;
   std::vector<std::string> dropped;
-  const nb::object items = in_python([columns] { return columns.attr("items")(); });
+  const nb::object items_of = attribute(columns, "items");
+  const nb::object items = in_python([&] { return items_of(); });
   for_each(items, [&](nb::handle item) {
     const nb::object pair = nb::borrow(item);
     std::string name = Text{pair[0]};
@@ -305,7 +306,8 @@ nb::object index_at(const IndexHandle& self, nb::handle where, bool keep_generat
   const ObjectIndex& index = *self.index;
   std::vector<std::string> roots = index.roots();
   if (PyMapping_Check(where.ptr()) && !PyUnicode_Check(where.ptr())) {
-    const nb::object items = in_python([where] { return where.attr("items")(); });
+    const nb::object items_of = attribute(where, "items");
+    const nb::object items = in_python([&] { return items_of(); });
     for_each(items, [&](nb::handle item) {
       const nb::object pair = nb::borrow(item);
       const std::string from = to_root(nb::object(pair[0]));
@@ -496,8 +498,8 @@ nb::object repr(const IndexHandle& self) {
 // Stores and processes are left to Python.
 template <class... Arguments>
 nb::object travel(const char* function, const Arguments&... arguments) {
-  const nb::object python = imported("headrace._saved_index");
-  return in_python([&] { return python.attr(function)(arguments...); });
+  const nb::object called = attribute(imported("headrace._saved_index"), function);
+  return in_python([&] { return called(arguments...); });
 }
 
 // What each entry is.

@@ -313,7 +313,8 @@ struct Rows {
     }
     checksum_kind = *known;
     if (columns_given.is_none()) return;
-    const nb::object items = in_python([&] { return columns_given.attr("items")(); });
+    const nb::object items_of = attribute(columns_given, "items");
+    const nb::object items = in_python([&] { return items_of(); });
     for_each(items, [this](nb::handle item) {
       const nb::object pair = nb::borrow(item);
       std::string name = Text{pair[0]};

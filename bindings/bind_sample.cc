@@ -124,9 +124,11 @@ nb::object to_tensor(nb::handle self) {
   const nb::arg_v dtype = nb::arg("dtype") = torch.attr("uint8");
   // torch.frombuffer raises for an empty buffer.
   if (nb::inst_ptr<Sample>(self)->bytes().empty()) {
-    return in_python([&] { return torch.attr("empty")(0, dtype); });
+    const nb::object empty = attribute(torch, "empty");
+    return in_python([&] { return empty(0, dtype); });
   }
-  return in_python([&] { return torch.attr("frombuffer")(self, dtype); });
+  const nb::object frombuffer = attribute(torch, "frombuffer");
+  return in_python([&] { return frombuffer(self, dtype); });
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ inline nb::object imported(const char* module) {
   return nb::steal(found);
 }
 
+inline nb::object attribute(nb::handle object, const char* name) {
+  PyObject* const found = in_python([&] { return PyObject_GetAttrString(object.ptr(), name); });
+  if (found == nullptr) throw nb::python_error();
+  return nb::steal(found);
+}
+
 // Calls `act` with each of `items`, which may be a generator of the user.
 template <class Act>
 void for_each(nb::handle items, Act&& act) {

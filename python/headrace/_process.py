@@ -99,7 +99,8 @@ class _Process:
         self.engines_ended = 0
         self.options: EngineOptions | None = None
         self.credentials: CredentialsThread | None = None
-        self.exiting: int | None = None  # the thread that ends the interpreter
+        self.ending_thread: int | None = None  # that ends the interpreter
+        self.starts_nothing = False  # any more
         # Frames of threads that did not survive a fork are never left; they keep what they hold.
         self.lost_threads = False
 
@@ -194,9 +195,8 @@ def current_engine() -> _engine.Engine:
 
 
 def begin_exit() -> None:
-    """Say that the interpreter is going down, on this thread; nothing new is started."""
-    with _process.lock:
-        _process.exiting = threading.get_ident()
+    """Say that the interpreter is going down, on this thread."""
+    _process.ending_thread = threading.get_ident()
 
 
 def end_if_overtaken() -> None:
@@ -205,13 +205,13 @@ def end_if_overtaken() -> None:
     Raises:
         SystemExit: it is.
     """
-    if _process.exiting not in (None, threading.get_ident()):
+    if _process.ending_thread not in (None, threading.get_ident()):
         raise SystemExit
 
 
 def _refuse_if_exiting() -> None:
-    end_if_overtaken()
-    if _process.exiting is not None:
+    if _process.starts_nothing:
+        end_if_overtaken()
         raise CancelledError("the interpreter is going down: headrace is not used any more")
 
 
@@ -274,7 +274,9 @@ def stop_with_process() -> None:
 
 def _at_exit() -> None:
     begin_exit()
-    credentials = _process.credentials
+    with _process.lock:
+        _process.starts_nothing = True
+        credentials = _process.credentials
     stuck = credentials is not None and not credentials.stop()
     others = threading.active_count() > 1 or _process.lost_threads
     _engine.begin_exit(threads_left=stuck or others)

@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     """Files, links to them by relative names, and a link to a folder outside."""
     folder = tmp_path / "source"
     (folder / "deep").mkdir(parents=True)
-    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/empty/deeper").mkdir(parents=True)
     (tmp_path / "outside/precious").write_bytes(b"precious")
     for name in ("a", "z"):
         (folder / name).write_bytes(name.encode())
@@ -56,6 +56,7 @@ def test_a_moved_folder_has_all_that_links_in_it_led_to_and_what_is_outside_stay
     fs.mv(f"{source}", f"{tmp_path}/there", recursive=True)
     assert files(tmp_path / "there") == {**INSIDE, **DEEP} | BEHIND
     assert files(tmp_path / "outside") == {"precious": b"precious"}
+    assert (tmp_path / "outside/empty/deeper").is_dir()
     assert [each.name for each in source.iterdir()] == ["out"]
     assert (
         "source/out/precious lies behind a symbolic link: it was copied, and stays" in caplog.text
@@ -99,6 +100,7 @@ def test_removing_a_folder_removes_nothing_outside(
         fs.rm(f"{source}/out", recursive=True, maxdepth=maxdepth)
     fs.rm(str(source), recursive=True, maxdepth=maxdepth)
     assert files(tmp_path) == {"outside/precious": b"precious"}
+    assert (tmp_path / "outside/empty/deeper").is_dir()
 
 
 def test_a_link_on_the_way_to_a_folder_is_no_link_in_it(

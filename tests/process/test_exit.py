@@ -172,6 +172,23 @@ def test_reads_of_a_thread_that_is_waited_for_are_done(
     assert out == "b'late'\n"
 
 
+def test_an_exit_handler_that_runs_before_ours_may_begin_to_use_it(
+    run_child: RunChild, tmp_path: Path
+) -> None:
+    out = run_child(
+        """
+        import atexit, sys, headrace
+        def save():
+            headrace.Store(sys.argv[1]).write("last", b"bytes")
+            print("saved")
+        atexit.register(save)
+        import headrace.torch  # whose own handler runs first
+        """,
+        tmp_path / "folder",
+    )
+    assert out == "saved\n"
+
+
 def test_use_in_an_atexit_function_that_runs_later_is_refused(
     run_child: RunChild, server: FaultServer
 ) -> None:

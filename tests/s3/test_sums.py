@@ -343,14 +343,17 @@ def test_lent_memory_that_changes_while_it_is_sent_becomes_no_object_where_nothi
 ):
     with service(compares_md5=False, etags_are_md5=False, spoils=False) as server:
         data = bytearray(64 << 20)
+        is_lent = threading.Event()
 
         def change() -> None:
+            is_lent.wait()  # until then its sum may not have been taken
             data[-1] = 1
 
         server.at_first_bytes = change
         store = open_store(server.url, provider=headrace.S3Options(checksum="none"))
         writer = store.open_writer("a", part_bytes=32 << 20)
         writer.write_lent(data)
+        is_lent.set()
         with pytest.raises(headrace.CorruptDataError, match="have changed since"):
             writer.close()
         assert server.object == b""

@@ -1253,7 +1253,7 @@ class StoreFileSystem(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # ty
             copied.setdefault(key, []).append((source, at))
         wait_for(self._each, self._delete_moved, list(copied.values()), None)
         for source, target in sorted(done.folders, reverse=True):
-            if source != target:
+            if source != target and not self._is_behind_link(tops, source):
                 self._remove_folder(source)
 
     def _delete_moved(self, names: list[tuple[str, str]]) -> None:

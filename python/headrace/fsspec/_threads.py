@@ -70,7 +70,8 @@ async def _in_thread(changes: Changes | None, call: Callable[[], Any]) -> Any:
     value, error = await future
     if error is None:
         return value
-    if not isinstance(error, Exception) and loop is get_loop():
+    is_cancelled = isinstance(error, asyncio.CancelledError)  # by raise_if_over: nobody waits
+    if not isinstance(error, Exception) and not is_cancelled and loop is get_loop():
         raise _CarriedError(error)
     raise error
 
@@ -177,12 +178,14 @@ def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 def wait_for(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a coroutine function in fsspec's loop, and wait until it ends; also after Ctrl-C."""
     task: list[asyncio.Task[Any] | None] = []
-    is_over = threading.Event()
+    is_given_up, is_over = threading.Event(), threading.Event()
 
     async def run() -> tuple[Any, BaseException | None]:
         # fsspec would make an error of its own of a TimeoutError, and None of what is no Exception.
         task.append(asyncio.current_task())
         try:
+            if is_given_up.is_set():  # before it began
+                raise asyncio.CancelledError
             return await function(*args, **kwargs), None
         except _CarriedError as carried:
             return None, carried.error
@@ -194,6 +197,7 @@ def wait_for(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         value, error = sync(get_loop(), run)
     except BaseException:  # that of a signal's handler, since those of `run` are values
+        is_given_up.set()
         if task and task[0] is not None:
             get_loop().call_soon_threadsafe(task[0].cancel)
             while not is_over.wait(0.05):  # CPython loses signals in an untimed wait

@@ -96,7 +96,8 @@ class StoreTransaction(Transaction):  # type: ignore[misc]  # fsspec has no type
             outer.files.extend(files)
             return
         failed: BaseException | None = None
-        for file in files:
+        while files:  # another thread may just be adding one
+            file = files.popleft()
             try:
                 if commit and failed is None:
                     file.commit()
