@@ -543,22 +543,27 @@ def test_what_is_put_beside_what_fails_does_not_come_later(
 
 
 def test_a_call_that_is_interrupted_before_it_has_begun_writes_nothing(place: Place) -> None:
-    is_interrupted = threading.Event()
+    begins, is_interrupted = threading.Event(), threading.Event()
     loop: Any = get_loop()
 
     def interrupt(*_: object) -> None:
         raise MishapError
 
     def signal_once_a_call_waits_for_this_to_end() -> None:
+        assert begins.wait(80)
         wait_until(lambda: bool(loop._ready))
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         assert is_interrupted.wait(80)
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
+    def call() -> None:
+        begins.set()
+        place.fs.pipe(place.at("a"), b"given up")
+
     loop.call_soon_threadsafe(signal_once_a_call_waits_for_this_to_end)
+    before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(MishapError):
-            place.fs.pipe(place.at("a"), b"given up")
+            call()
     finally:
         is_interrupted.set()
         signal.signal(signal.SIGUSR1, before)

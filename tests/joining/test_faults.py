@@ -183,7 +183,12 @@ def test_a_composite_that_cannot_be_read_is_no_loss(
     server.faults([rule("media", action)])
     read_all(open_store(), objects)
     assert left(server) == []
-    assert sent(server) == {"compose": 3, "delete": 3, **expected}
+    found = sent(server)
+    # Once the objects of one composite are read, those who wait to ask for another do so before
+    # their time, which counts as no attempt: two waits each.
+    early = found.pop("media") - expected["media"]
+    assert 0 <= early <= (2 * 3 if case == "500" else 0)
+    assert found == {"compose": 3, "delete": 3}
 
 
 def test_who_may_not_write_reads_one_by_one_and_is_told_once(
