@@ -131,7 +131,7 @@ IN_PYTHON = {
     """,
 }
 
-# Without a call of torch in these threads: its own code cannot be unwound, either.
+# Without a call of the user's to torch in these threads: its code cannot be unwound.
 LOADERS = {
     "a transform": """
     loader = lambda: Loader(MapDataset(FILES, transform), 4, collate_fn=list, shuffle=True)
@@ -210,6 +210,10 @@ def test_exit_while_threads_are_in_python_code_that_the_engine_called(
     run_child(HEAD + IN_PYTHON[what] + TAIL, server.url, write_objects(tmp_path / "files"), CYCLES)
 
 
+# A Loader draws its order with tensors, and to free one takes the GIL: about one end in a hundred of
+# such threads is torch's abort.
+@pytest.mark.soak
+@pytest.mark.xfail(strict=False, reason="torch's THPVariable_clear cannot be unwound")
 @pytest.mark.parametrize("what", LOADERS)
 def test_exit_while_threads_go_through_batches(
     run_child: RunChild, server: FaultServer, tmp_path: Path, what: str
