@@ -210,8 +210,8 @@ def test_exit_while_threads_are_in_python_code_that_the_engine_called(
     run_child(HEAD + IN_PYTHON[what] + TAIL, server.url, write_objects(tmp_path / "files"), CYCLES)
 
 
-# A Loader draws its order with tensors, and to free one takes the GIL: about one end in a hundred of
-# such threads is torch's abort.
+# A Loader draws its order with tensors, and to free one takes the GIL: about one end in a hundred
+# of such threads is torch's abort.
 @pytest.mark.soak
 @pytest.mark.xfail(strict=False, reason="torch's THPVariable_clear cannot be unwound")
 @pytest.mark.parametrize("what", LOADERS)
