@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,13 @@ const HostMap* ClusterLanes::newest_map() {
     map_ = keeper_.map();
     map_version_ = version;
     of_hosts_.assign(map_->hosts.size(), nullptr);
-    elsewhere_.forget();
+    // Hosts that stay are held on, with their connections and limits.
+    std::set<Endpoint> named(map_->hosts.begin(), map_->hosts.end());
+    named.insert(map_->entrances.begin(), map_->entrances.end());
+    for (const std::vector<Endpoint>& others : map_->other_endpoints) {
+      named.insert(others.begin(), others.end());
+    }
+    elsewhere_.forget_all_but([&named](const Endpoint& each) { return named.contains(each); });
   }
   return map_.get();
 }

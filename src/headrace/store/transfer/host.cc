@@ -4,7 +4,6 @@
 #include <boost/asio/detached.hpp>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "headrace/base/random.h"

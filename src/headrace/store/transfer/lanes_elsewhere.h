@@ -32,8 +32,11 @@ class LanesElsewhere {
     known_.emplace(endpoint, *lane);
     return lane;
   }
-  // The service's hosts have changed: nobody may need these any more.
-  void forget() { known_.clear(); }
+  // The service's hosts have changed: nobody may need the others any more.
+  template <class Keeps>
+  void forget_all_but(const Keeps& keeps) {
+    std::erase_if(known_, [&keeps](const auto& each) { return !keeps(each.first); });
+  }
 
  private:
   static constexpr size_t kMost = 1024;

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "headrace/base/gate.h"
 #include "headrace/http/connection.h"

@@ -722,6 +722,15 @@ TEST_F(OperationDirect, ARequestGoesWhereTheMapSaysAndOneThatHasNoMapToTheEndpoi
   EXPECT_EQ(fetches_, 0);
 }
 
+TEST_F(OperationDirect, AHostThatANewMapNamesAgainIsHeldOn) {
+  there_.answers = {{}, {}};
+  EXPECT_TRUE(run().has_value());
+  tell_map(2);
+  EXPECT_TRUE(run_next().has_value());
+  EXPECT_FALSE(lane_there_.expired());
+  EXPECT_THAT(reached_, ElementsAre("other.test")) << "it was not asked for anew";
+}
+
 TEST_F(OperationDirect, AHostThatTheNewestMapDoesNotNameIsKeptByNobody) {
   there_.answers = {{}};
   EXPECT_TRUE(run().has_value());
