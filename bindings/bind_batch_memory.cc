@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "batch_memory.h"
+#include "bind.h"
 
 namespace headrace::python {
 namespace {
@@ -90,23 +91,13 @@ PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, 
 
 }  // namespace
 
-void bind_batch_memory(nb::module_& module) {
-  nb::class_<BatchMemoryHandle>(
-      module, "BatchMemory", nb::type_slots(slots), nb::is_final(),
-      nb::sig("@typing.final\nclass BatchMemory(typing_extensions.Buffer)"),
-      "Memory for a batch, as a writable buffer; it counts as live.")
-      .def(
-          "give_away",
-          [](const BatchMemoryHandle& self) {
-            without_gil([&self](MayBlock) { self.memory().give_away(); });
-          },
-          "From now on it is the caller's and does not count; when nobody refers to it any more, "
-          "the engine uses it again.")
-      .def("dlpack", &dlpack, nb::arg("shape"), nb::arg("code"), nb::arg("bits"),
-           nb::sig("def dlpack(self, shape: collections.abc.Sequence[int], code: int, bits: int) "
-                   "-> typing.Any"),
-           "A capsule of DLPack, for torch.from_dlpack, with all of the memory as one tensor of a "
-           "type that DLPack numbers so.");
+void bind_batch_memory(Module& module) {
+  Class<BatchMemoryHandle>(module, "BatchMemory", nb::type_slots(slots), nb::is_final())
+      .def("give_away",
+           [](const BatchMemoryHandle& self) {
+             without_gil([&self](MayBlock) { self.memory().give_away(); });
+           })
+      .def("dlpack", &dlpack, nb::arg("shape"), nb::arg("code"), nb::arg("bits"));
 }
 
 }  // namespace headrace::python

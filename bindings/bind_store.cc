@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "batch_handle.h"
+#include "bind.h"
 #include "engine_handle.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
@@ -571,85 +572,44 @@ nb::object start_batch(std::vector<OpenStore> stores, std::vector<uint32_t> stor
   return handle;
 }
 
-void bind_store(nb::module_& module) {
-  nb::class_<BatchHandle>(module, "Batch", "Objects that are being read together.")
-      .def("cancel", &BatchHandle::cancel, "Asks for an early end.")
-      .def("drain", &BatchHandle::drain, "Cancels, and waits until the engine is done with it.")
-      .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
+void bind_store(Module& module) {
+  Class<BatchHandle>(module, "Batch")
+      .def("cancel", &BatchHandle::cancel)
+      .def("drain", &BatchHandle::drain)
+      .def("wait", &BatchHandle::wait)
       .def("done", &BatchHandle::done)
-      .def(
-          "poll", &BatchHandle::poll, nb::arg("at_most_s"),
-          "Waits at most so long, and at most 50 ms; whether all is done. Signals are the caller's "
-          "business.")
-      .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
-           "Waits; the CRC of the bytes that came for each range.")
-      .def("place_sums", &BatchHandle::place_sums,
-           nb::sig("def place_sums(self) -> list[list[int | None]]"),
-           "Waits; the CRC of the bytes that came for each place of each range.")
-      .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
-           nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
-           "Waits; a sample for each object. Raises the first error, or returns errors in place.");
+      .def("poll", &BatchHandle::poll, nb::arg("at_most_s"))
+      .def("sums", &BatchHandle::sums)
+      .def("place_sums", &BatchHandle::place_sums)
+      .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"));
 
-  nb::class_<StoreHandle>(module, "StoreHandle", "A store of one engine.")
+  Class<StoreHandle>(module, "StoreHandle")
       .def(nb::init<const EngineHandle&, std::string_view, const nb::dict&>(), nb::arg("engine"),
-           nb::arg("url"), nb::arg("options"),
-           nb::sig("def __init__(self, engine: Engine, url: str, "
-                   "options: dict[str, typing.Any]) -> None"))
+           nb::arg("url"), nb::arg("options"))
       .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "",
-           nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
-                   "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
-                   "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
-                   "sum_kind: str = '') -> Batch"),
-           "Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.")
-      .def("start_members", &StoreHandle::start_members, nb::arg("members"),
-           nb::sig("def start_members(self, members: collections.abc.Sequence[tuple[str, str]]) "
-                   "-> Batch"),
-           "Starts reading members of shards, each named by the shard's name and its own.")
+           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "")
+      .def("start_members", &StoreHandle::start_members, nb::arg("members"))
       .def("start_scattered", &StoreHandle::start_scattered, nb::arg("items"), nb::arg("places"),
-           nb::kw_only(), nb::arg("sum_kind"),
-           nb::sig("def start_scattered(self, "
-                   "items: collections.abc.Sequence[str | ObjectInfo], "
-                   "places: collections.abc.Sequence["
-                   "collections.abc.Sequence[tuple[int, int, typing_extensions.Buffer]]], *, "
-                   "sum_kind: str) -> Batch"),
-           "Starts reading one range of each, into places that are given as begin, end and memory; "
-           "the engine sums each by a CRC of this kind, for `Batch.place_sums`.")
+           nb::kw_only(), nb::arg("sum_kind"))
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
-           nb::arg("into") = nb::none(),
-           nb::sig("def start_indexed(self, index: ObjectIndex, "
-                   "indices: collections.abc.Sequence[int] | typing_extensions.Buffer, "
-                   "into: typing_extensions.Buffer | None = None) -> Batch"),
-           "Starts reading these objects; `into` is filled object after object, exactly.")
+           nb::arg("into") = nb::none())
       .def("list_page", &StoreHandle::list_page, nb::kw_only(), nb::arg("prefix"),
            nb::arg("delimiter"), nb::arg("page_token"), nb::arg("start_offset"),
-           nb::arg("end_offset"), nb::arg("max_results"),
-           nb::sig("def list_page(self, *, prefix: str, delimiter: str, page_token: str, "
-                   "start_offset: str, end_offset: str, max_results: int) "
-                   "-> tuple[list[ObjectInfo], list[str], str, int]"))
+           nb::arg("end_offset"), nb::arg("max_results"))
       .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
            nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
            nb::arg("eager"), nb::arg("max_pages_in_flight"))
-      .def("expect_reads", &StoreHandle::expect_reads, nb::arg("count"),
-           "So many reads are about to come: opens connections for them; see `Store`.")
+      .def("expect_reads", &StoreHandle::expect_reads, nb::arg("count"))
       .def("stat", &StoreHandle::stat, nb::arg("name"))
-      .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"),
-           nb::sig("def stat_many(self, names: collections.abc.Sequence[str], missing_ok: bool) "
-                   "-> list[ObjectInfo | None]"))
+      .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"))
       .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
-           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
-           nb::sig("def write(self, name: str, data: typing_extensions.Buffer, *, "
-                   "if_generation: str | None, content_type: str, content_encoding: str) "
-                   "-> ObjectInfo"))
+           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"))
       .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
            nb::arg("part_bytes").none(), nb::arg("expected_size_bytes").none(),
            nb::arg("max_parts_in_flight"), nb::arg("upload"))
-      .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"),
-           nb::sig("def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]"),
-           "Name, id and time of the multipart uploads that are neither completed nor aborted.")
-      .def("abort_upload", &StoreHandle::abort_upload, nb::arg("name"), nb::arg("upload_id"),
-           "Gives a multipart upload up, with its parts. False if it was not there any more.")
+      .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"))
+      .def("abort_upload", &StoreHandle::abort_upload, nb::arg("name"), nb::arg("upload_id"))
       .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none())
       .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),
@@ -660,8 +620,7 @@ void bind_store(nb::module_& module) {
            nb::arg("content_type"), nb::arg("if_generation").none())
       .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
            nb::arg("method"), nb::arg("expires_s"))
-      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"),
-           "Logs, once for each host, that an object was read whole and compared with nothing.")
+      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"))
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def("written_sums", &StoreHandle::written_sums, nb::arg("in_parts"))
       .def_prop_ro("tells_sums", &StoreHandle::tells_sums)
@@ -669,9 +628,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("useful_ahead", &StoreHandle::useful_ahead)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);
 
-  module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"),
-             nb::sig("def expected_bytes(items: collections.abc.Sequence[str | ObjectInfo], "
-                     "unknown_bytes: int) -> int"));
+  module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"));
 }
 
 }  // namespace headrace::python

@@ -233,27 +233,6 @@ nb::object int64_buffer(size_t count, Fill fill) {
   return view.attr("cast")("q");
 }
 
-void bind_sample(nb::module_& module);
-void bind_object_info(nb::module_& module);
-void bind_index(nb::module_& module);
-void bind_orders(nb::module_& module);
-void bind_batches(nb::module_& module);
-void bind_index_reader(nb::module_& module);
-void bind_checkpoint(nb::module_& module);
-void bind_crcs(nb::module_& module);
-void bind_packing(nb::module_& module);
-void bind_shards(nb::module_& module);
-void bind_tar(nb::module_& module);
-void bind_batch_memory(nb::module_& module);
-void bind_tokens(nb::module_& module);
-void bind_parquet(nb::module_& module);
-void bind_credentials(nb::module_& module);
-void bind_listing(nb::module_& module);
-void bind_store(nb::module_& module);
-void bind_writer(nb::module_& module);
-void bind_engine(nb::module_& module);
-void bind_timeline(nb::module_& module);
-
 }  // namespace headrace::python
 
 template <>

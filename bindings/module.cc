@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "bind.h"
 #include "convert.h"
 
 namespace headrace::python {
@@ -50,12 +51,12 @@ void begin_exit(bool threads_left) {
 
 }  // namespace headrace::python
 
-NB_MODULE(_engine, module) {
+NB_MODULE(_engine, plain) {
   using namespace headrace::python;
   // What a user's own tensor or cycle keeps until the end is no leak of ours; tests ask for the
   // report.
   if (std::getenv("HEADRACE_REPORT_LEAKS") == nullptr) nanobind::set_leak_warnings(false);
-  module.attr("__doc__") = "The engine, as headrace's Python modules see it. Not for users.";
+  Module module(plain);
   bind_object_info(module);
   bind_sample(module);
   bind_batch_memory(module);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "convert.h"
+#include "documented.h"
 #include "headrace/dataset/object_index.h"
 
 namespace headrace::python {
@@ -30,7 +31,7 @@ std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle valu
 nb::object to_python(const ColumnValues& values);
 
 // from_objects(), from_names() and from_urls().
-void bind_index_makers(nb::class_<IndexHandle>& index_class);
+void bind_index_makers(Class<IndexHandle>& index_class);
 
 // Positions from Python: a buffer of int64 (array, memoryview, NumPy array) or a sequence of
 // integers, checked against `count`.

@@ -335,7 +335,7 @@ class _Sweep:
         found = self._store.stat(info.name, missing_ok=True)
         if found is None or found.generation != info.generation:
             return None
-        last_use: datetime.datetime | None = found._last_use  # type: ignore[attr-defined]
+        last_use: datetime.datetime | None = found._last_use
         return last_use
 
     def _temporary_file_names(self) -> Iterator[str]:
