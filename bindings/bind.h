@@ -9,6 +9,7 @@ void bind_sample(Module& module);
 void bind_object_info(Module& module);
 void bind_index(Module& module);
 void bind_orders(Module& module);
+void bind_batch(Module& module);
 void bind_batches(Module& module);
 void bind_index_reader(Module& module);
 void bind_checkpoint(Module& module);

@@ -6,6 +6,7 @@
 
 #include "batch_memory.h"
 #include "bind.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

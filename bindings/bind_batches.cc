@@ -9,6 +9,7 @@
 
 #include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/batch_steps.h"
 
 namespace headrace::python {

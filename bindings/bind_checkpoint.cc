@@ -2,8 +2,10 @@
 
 #include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/checkpoint/zip_directory.h"
 #include "headrace/checkpoint/zip_layout.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

@@ -6,23 +6,24 @@
 #include "convert.h"
 #include "headrace/format/crc32.h"
 #include "headrace/format/running_sum.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
 
 template <class Sum>
-auto sum_bytes(nb::handle data, const Sum& sum) {
+auto summed(nb::handle data, const Sum& sum) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
   return without_gil_if_long(bytes.size(), [&] { return sum(bytes); });
 }
 
 uint32_t crc32c(nb::handle data, uint32_t begin) {
-  return sum_bytes(data, [&](auto bytes) { return Crc32c(begin).extended(bytes).value(); });
+  return summed(data, [&](auto bytes) { return Crc32c(begin).extended(bytes).value(); });
 }
 
 uint32_t crc32(nb::handle data, uint32_t begin) {
-  return sum_bytes(data, [&](auto bytes) { return Crc32(begin).extended(bytes).value(); });
+  return summed(data, [&](auto bytes) { return Crc32(begin).extended(bytes).value(); });
 }
 
 // Sums of one kind, as numbers.
@@ -37,7 +38,7 @@ class CrcKind {
   std::string name() const { return std::string(to_string(kind_)); }
   std::string label() const { return std::string(headrace::label(kind_)); }
   uint64_t of(nb::handle data) const {
-    return sum_bytes(data, [&](auto bytes) { return sum_of(kind_, bytes).number(); });
+    return summed(data, [&](auto bytes) { return sum_of(kind_, bytes).number(); });
   }
   uint64_t joined(uint64_t first, uint64_t next, uint64_t next_size_bytes) const {
     return headrace::joined({kind_, first}, {kind_, next}, next_size_bytes).number();
@@ -77,7 +78,7 @@ void bind_crcs(Module& module) {
       .def(
           "extend",
           [](Xxh64& self, nb::handle data) {
-            sum_bytes(data, [&self](auto bytes) {
+            summed(data, [&self](auto bytes) {
               self.extend(bytes);
               return true;
             });

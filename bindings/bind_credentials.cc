@@ -1,5 +1,7 @@
 #include "bind_credentials.h"
+
 #include "bind.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

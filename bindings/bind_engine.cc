@@ -4,9 +4,13 @@
 
 #include "batch_memory.h"
 #include "bind.h"
+#include "convert.h"
 #include "engine_handle.h"
+#include "errors.h"
 #include "headrace/format/url.h"
 #include "store_options.h"
+#include "this_process.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/roots.h"
 #include "headrace/format/url.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

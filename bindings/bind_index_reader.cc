@@ -5,6 +5,8 @@
 
 #include "batch_handle.h"
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/packed_sequences.h"
 #include "headrace/dataset/roots.h"
 #include "headrace/dataset/shard_samples.h"
@@ -13,6 +15,7 @@
 #include "headrace/store/reading/scan_tars.h"
 #include "object_index.h"
 #include "shard_handle.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

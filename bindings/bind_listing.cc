@@ -1,5 +1,7 @@
 #include "bind.h"
+#include "errors.h"
 #include "listing_handle.h"
+#include "waiting.h"
 
 #include "headrace/dataset/object_index.h"
 #include "headrace/dataset/roots.h"

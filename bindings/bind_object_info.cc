@@ -5,6 +5,7 @@
 
 #include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace::python {

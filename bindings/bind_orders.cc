@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/block_order.h"
 #include "headrace/dataset/mixture_order.h"
 #include "headrace/dataset/order.h"
 #include "headrace/dataset/weighted_order.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

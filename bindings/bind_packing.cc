@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/pack_plan.h"
 #include "headrace/dataset/shard_samples.h"
 #include "headrace/format/tar_writer.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

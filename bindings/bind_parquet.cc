@@ -9,6 +9,7 @@
 
 #include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/row_mix.h"
 #include "headrace/store/reading/column_chunks.h"
 

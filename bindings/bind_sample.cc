@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/sample_seeds.h"
 #include "headrace/format/object_info.h"
 #include "object_index.h"

@@ -3,12 +3,16 @@
 #include <vector>
 
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/sample_seeds.h"
 #include "headrace/dataset/shard_samples.h"
 #include "headrace/shards/shard_read.h"
 #include "object_index.h"
 #include "sample.h"
 #include "shard_handle.h"
+#include "this_process.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

@@ -5,7 +5,9 @@
 
 #include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/tar_members.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

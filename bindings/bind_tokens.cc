@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/packed_sequences.h"
 #include "headrace/format/megatron_index.h"
 #include "headrace/format/npy.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {

@@ -1,4 +1,7 @@
 #include "bind.h"
+#include "convert.h"
+#include "errors.h"
+#include "waiting.h"
 #include "writer_handle.h"
 
 #include <fcntl.h>

@@ -1107,7 +1107,7 @@ class ShardRead:
 
     def take(self) -> list[tuple[int, int, int, dict[str, Any]]]:
         """Waits; the samples that are ready, each with its number, the offset behind it, and its
-        seed. None: the shard has ended.
+        seed. There are none when the shard has ended.
         """
 
     def warnings(self) -> list[str]:
