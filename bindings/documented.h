@@ -5,6 +5,10 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+// Most parameters and results are of these types, which nanobind converts only where it sees how.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <span>
 #include <string>

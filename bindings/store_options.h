@@ -1,8 +1,8 @@
 // Converts Python's options, given as a dict, to the engine's structs.
 #pragma once
 
+#include "convert.h"
 #include "headrace/store/options.h"
-#include "in_python.h"
 
 namespace headrace::python {
 
