@@ -75,7 +75,7 @@ cpp-tests: build  ## the C++ tests of the release preset; LAYER=base builds and 
 	@$(STAGE) cpp-tests tools/ctest.sh release
 endif
 
-python-tests: build servers  ## the Python tests, two at a time, against real servers (PYTEST="-k name" narrows)
+python-tests: build servers  ## the Python tests, four at a time, against real servers (PYTEST="-k name" narrows)
 	@$(STAGE) python-tests tools/pytest.sh --all $(PYTEST)
 
 # ---- checks
@@ -88,8 +88,8 @@ format: venv  ## apply clang-format and ruff format
 lint: venv  ## formatting (fixers, then a diff), ruff, shell scripts
 	@$(STAGE) lint tools/lint.sh
 
-types: build  ## mypy on python/headrace
-	@$(STAGE) types $(PYTHON) -m mypy
+types: build  ## mypy on python/headrace; mypy and pyright on the programs of tests/types
+	@$(STAGE) types tools/types.sh
 
 tidy: build  ## clang-tidy over src/ and bindings/
 	@$(STAGE) tidy $(PYTHON) tools/tidy.py

@@ -62,6 +62,7 @@ if _typing.TYPE_CHECKING:
     from headrace import ray as ray
     from headrace import torch as torch
     from headrace import torch_checkpointing as torch_checkpointing
+    from headrace import types as types
 
 __all__ = [
     "AisOptions",
@@ -134,12 +135,19 @@ _SUBPACKAGES = (
     "ray",
     "torch",
     "torch_checkpointing",
+    "types",
 )
 
 
-def __getattr__(name: str) -> object:
-    if name in _SUBPACKAGES:
-        import importlib
+if not _typing.TYPE_CHECKING:  # to a checker, a name is there or is an error
 
-        return importlib.import_module(f"headrace.{name}")
-    raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name in _SUBPACKAGES:
+            import importlib
+
+            return importlib.import_module(f"headrace.{name}")
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBPACKAGES, *(each for each in globals() if each.startswith("__"))})

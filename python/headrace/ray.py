@@ -10,7 +10,7 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace import _engine
 from headrace._chosen import Chosen, OptionalSuffix
@@ -21,6 +21,7 @@ from headrace._options import MiB, require, require_bytes
 from headrace._ray_train import ranks, report, restore
 from headrace._shard_samples import FIELDS, field_names, is_indexed, samples_of
 from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
+from headrace._store_settings import StoreOptions
 
 try:
     import pyarrow
@@ -58,7 +59,7 @@ def read_objects(
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Any:
     """Return a dataset of Ray Data with a row for each object: its URL, and its bytes.
 
@@ -116,7 +117,7 @@ def read_shards(
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Any:
     """Return a dataset of Ray Data with a row for each sample in tar shards.
 
@@ -378,3 +379,7 @@ def _content(values: Sequence[Buffer | None]) -> Any:
         pyarrow.large_binary(), len(values),
         [there, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)],
     )  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__  # not what it imports

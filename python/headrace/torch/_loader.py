@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack, overload
 
 from headrace import _trace
 from headrace._errors import CancelledError
@@ -33,10 +33,19 @@ from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request, WorkTim
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem
 from headrace.torch._shuffling import Shuffle
+from headrace.torch._signatures import (
+    Batch,
+    Item,
+    LoaderKeywords,
+    Made,
+    NamedItem,
+    Stacked,
+)
 from headrace.torch._source import source_of
 from headrace.torch._to_device import CopiedAhead, choose_device, opened
 
 if TYPE_CHECKING:
+    import numpy
     import torch
     from torch.utils.data import Dataset
 
@@ -153,7 +162,7 @@ class LoaderStats:
         return self.read_bytes / self.size_bytes if self.size_bytes else 0.0
 
 
-class Loader:
+class Loader(Generic[Batch]):
     """Batches of a `MapDataset`, read ahead by the engine, in an order that can be resumed.
 
     There are no worker processes. The engine reads batches ahead, and threads run the dataset's
@@ -264,6 +273,142 @@ class Loader:
         TypeError: there is no such argument; the message names what `Loader` has instead.
     """
 
+    @overload
+    def __init__(
+        self: Loader[torch.Tensor],
+        dataset: Dataset[torch.Tensor | float | numpy.generic | numpy.ndarray[Any, Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[str]],
+        dataset: Dataset[str],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[bytes]],
+        dataset: Dataset[bytes],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[NamedItem],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[torch.Tensor]],
+        dataset: Dataset[tuple[torch.Tensor | float, ...]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[tuple[Any, ...]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Stacked]],
+        dataset: Dataset[dict[str, Stacked]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Any]],
+        dataset: Dataset[dict[str, Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[list[Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        *,
+        max_batch_bytes: int,
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        *,
+        max_batch_bytes: int,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        *,
+        batch_sampler: Iterable[Iterable[int]],
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        *,
+        batch_sampler: Iterable[Iterable[int]],
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
     def __init__(
         self,
         dataset: Dataset[Any],
@@ -609,7 +754,7 @@ class Loader:
 
     # ---- the batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`.
 
         The iterator looks at rank, world size and place when it is asked for its first batch, so
@@ -659,7 +804,7 @@ class Loader:
             pipeline.drain()
         return place, pipeline
 
-    def _iterate(self, iterator: object) -> Iterator[Any]:
+    def _iterate(self, iterator: object) -> Iterator[Batch]:
         pipeline = place = None
         try:
             while True:
@@ -770,7 +915,7 @@ class Loader:
 class EpochSetter:
     """Takes the place of a sampler in programs that set its epoch; see `Loader.sampler`."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader[Any]) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:

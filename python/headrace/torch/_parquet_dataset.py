@@ -8,7 +8,7 @@ import operator
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 from headrace import ObjectIndex, _engine
 from headrace._chosen import OF_TABLES, Chosen
@@ -18,6 +18,7 @@ from headrace._options import require, require_bytes
 from headrace._pyarrow import pyarrow_for
 from headrace._shards import OnError, ShardSource, require_on_error, shards_of
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
@@ -33,6 +34,7 @@ from headrace.torch._parquet_rows import (
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_work import Deal, Part
+from headrace.torch._signatures import Item, Made, ParquetKeywords
 
 __all__ = ["ParquetDataset"]
 
@@ -54,7 +56,7 @@ _INSTEAD = {
 }
 
 
-class ParquetDataset(PartStream):
+class ParquetDataset(PartStream[Item]):
     """Rows of Parquet files, row group after row group, of the columns that are wanted.
 
     The footers of all files are read when it is made, many at the same time. Then only the chunks
@@ -134,6 +136,20 @@ class ParquetDataset(PartStream):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ParquetDataset[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[ParquetKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ParquetDataset[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[Any], Made],
+        **keywords: Unpack[ParquetKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -152,7 +168,7 @@ class ParquetDataset(PartStream):
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ParquetDataset, _INSTEAD)
         seed, self._shuffles = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
@@ -302,7 +318,7 @@ class ParquetDataset(PartStream):
 
     # ---- reading
 
-    def _iterate(self, reader: RowReader) -> Iterator[Any]:
+    def _iterate(self, reader: RowReader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
         start = reader.start
@@ -444,7 +460,7 @@ class ParquetDataset(PartStream):
 class _Feed:
     """Opens row groups for a reader, and reads further ones ahead."""
 
-    def __init__(self, dataset: ParquetDataset, reader: RowReader, deal: Deal) -> None:
+    def __init__(self, dataset: ParquetDataset[Any], reader: RowReader, deal: Deal) -> None:
         self._dataset, self._reader = dataset, reader
         self._most_open = dataset._open_groups
         self._groups = dataset._groups
