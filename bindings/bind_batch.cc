@@ -59,7 +59,7 @@ class BatchHandle {
     warn();
     raise_first();
   }
-  // Waits at most so long, and no longer than a signal may be kept waiting.
+  // Waits for at most `at_most_s`, and no longer than a signal may be kept waiting.
   bool poll(double at_most_s) {
     require_usable();
     const auto most = std::min<std::chrono::duration<double>>(
@@ -77,7 +77,7 @@ class BatchHandle {
     for (size_t i = 0; i < batch_->size(); ++i) out.append(crc_or_none(batch_->slot(i).sum));
     return out;
   }
-  // The same of each place of each item, of a batch that start_scattered() returned.
+  // The CRC of each place of each item; only for a batch of start_scattered().
   nb::list place_sums() {
     wait_until_done();
     nb::list out;

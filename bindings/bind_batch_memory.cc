@@ -45,7 +45,7 @@ struct Tensor {
 
 void delete_tensor(DlManagedTensor* managed) { delete static_cast<Tensor*>(managed->context); }
 
-// Who takes the tensor out of the capsule gives this another name.
+// A consumer that takes the tensor out of the capsule renames the capsule.
 void delete_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kCapsuleName) == 0) return;
   auto* const managed = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsuleName));
@@ -73,7 +73,7 @@ nb::object dlpack(const BatchMemoryHandle& self, const std::vector<int64_t>& sha
                      .deleter = &delete_tensor};
   PyObject* const capsule = PyCapsule_New(&tensor->managed, kCapsuleName, &delete_capsule);
   if (capsule == nullptr) throw nb::python_error();
-  // It is the capsule's from here on, and then of who takes the tensor out.
+  // The capsule owns it from here on, and then the consumer of the capsule.
   [[maybe_unused]] const Tensor* const given = tensor.release();
   return nb::steal(capsule);
 }

@@ -15,7 +15,7 @@
 namespace headrace::python {
 namespace {
 
-// The weights of samples; a limit that nobody has set has none. They live as long as the buffers.
+// The weights of samples; empty for a limit that is not set. They live as long as the buffers.
 class Weights {
  public:
   Weights(size_t count, nb::handle costs, nb::handle bytes) {

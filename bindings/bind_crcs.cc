@@ -1,4 +1,4 @@
-// Checksums of bytes that Python holds, and how those of pieces give those of the whole.
+// Checksums of bytes that Python holds, and of wholes from the checksums of their pieces.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 

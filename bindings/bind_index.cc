@@ -219,7 +219,7 @@ bool contains(IndexHandle& self, nb::handle key) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
     if (text == nullptr) {
-      PyErr_Clear();  // no Unicode text, which names are
+      PyErr_Clear();  // names are valid Unicode, so it is not one
       return false;
     }
     return !find_text(self, {text, static_cast<size_t>(size)}).empty();
@@ -281,7 +281,7 @@ nb::object with_columns_of(const IndexHandle& self, nb::handle columns) {
 
 const std::string& fingerprint_of(IndexHandle& self) {
   if (self.fingerprint.empty()) {
-    // A few bytes of an image can stand for more entries than anybody waits for.
+    // A few bytes of an image can stand for so many entries that this takes minutes.
     constexpr size_t kBetweenLooks = 4096;
     const std::shared_ptr<const ObjectIndex> index = self.index;
     Fingerprint made(*index);
@@ -320,7 +320,7 @@ nb::object from_image(nb::handle data, std::string url) {
       std::move(url), ImageReader::Known::kNothing);
 }
 
-// Another process of ours has already checked it, and it is sealed: nothing of a million names need
+// Another process of the same program has checked it, and it is sealed: its million names need not
 // be read.
 nb::object from_descriptor(int descriptor) {
   return open_image(SharedBytes::map(descriptor), "", ImageReader::Known::kGood);

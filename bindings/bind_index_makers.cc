@@ -96,8 +96,9 @@ class NumberView {
   char format_ = '\0';
 };
 
-// The values of a sequence, or of whatever can be turned into one: a pandas Series, a NumPy array
-// of strings. A tuple, because converting a value can run Python code, which could change a list.
+// The values of a sequence, or of an object that can be turned into one: a pandas Series, a NumPy
+// array of strings. A tuple, because converting a value can run Python code, which could change a
+// list.
 nb::object to_tuple(std::string_view name, nb::handle values) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
@@ -154,7 +155,7 @@ std::vector<PyObject*> items_of(const nb::object& tuple) {
   return items;
 }
 
-// Python's own, and the scalars of NumPy and torch, which are of no class that is known here.
+// A bool of Python, or a scalar of NumPy or torch, whose classes are not known here.
 bool is_boolean(PyObject* item) {
   if (PyBool_Check(item)) return true;
   if (PyLong_Check(item) || PyFloat_Check(item)) return false;
@@ -283,7 +284,7 @@ namespace {
 
 // ── Rows ─────────────────────────────────────────────────────────────────────────────────────
 
-// What an index should know about each name, column by column; None if unknown.
+// The facts about each name, column by column; None if unknown.
 struct Rows {
   std::optional<std::vector<int64_t>> sizes_bytes = {}, begins = {}, ends = {};
   std::optional<nb::object> generations = {}, checksums = {};

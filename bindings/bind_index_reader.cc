@@ -61,8 +61,8 @@ std::vector<std::span<std::byte>> placed(const ObjectIndex& index,
   return out;
 }
 
-// The ranges of a file that these entries, which are windows of its sequences as they are packed,
-// consist of; returns the entry of each.
+// The ranges of the file behind these entries, which are windows of its packed sequences; returns
+// the entry of each range.
 std::vector<size_t> spread(const ObjectIndex& index, const std::vector<size_t>& positions,
                            const PackedSequences& packed, std::vector<ByteRange>& parts) {
   std::vector<size_t> entries;
@@ -102,8 +102,8 @@ class IndexReader {
     return start_entries(stores(), index_, indices, into, packed, places);
   }
 
-  // The members of the entries, which are whole objects, the errors of those that have none, and
-  // what is odd about others.
+  // The members of the entries, which are whole objects; the errors of entries without members; and
+  // warnings about others.
   nb::tuple members(bool skip_errors, nb::handle on_progress) const {
     const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
     const std::vector<OpenStore> opened = stores();
@@ -213,7 +213,7 @@ class IndexReader {
     return out;
   }
 
-  // What a callback raises ends the scans.
+  // An exception of the callback ends the scans.
   static void report(nb::handle on_progress, size_t done_count,
                      Pending<std::vector<Result<ScannedTar>>>& scans) {
     try {

@@ -102,8 +102,6 @@ void bind_object_info(Module& module) {
            nb::arg("storage_class") = "", nb::arg("component_count") = 0,
            nb::arg("metageneration") = 0, nb::arg("checksum") = nb::none())
       .def_prop_ro("name", [](const ObjectInfo& self) { return to_str(self.name); })
-      // `int | Any`: stores always report it, and few programs meet an object without it. So with
-      // `updated`, but for AIStore and for the answer to a write to S3.
       .def_prop_ro("size_bytes", &size_of)
       .def_prop_ro("generation", [](const ObjectInfo& self) { return to_str(self.generation); })
       .def_prop_ro("crc32c", &crc32c_of)

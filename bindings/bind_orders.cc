@@ -50,7 +50,7 @@ class Reader<AnyOrder> : public AnyOrder::Reader {
   using AnyOrder::Reader::Reader;
 };
 
-// What all orders have in common: position → index.
+// Defines the members that all orders share: position → index.
 template <class AnyOrder>
 void bind_lookups(Class<AnyOrder>& order) {
   order.def("__len__", &AnyOrder::count)

@@ -1,4 +1,4 @@
-// What is packed into which shard, and the headers that shards have.
+// Plans that assign samples to shards, and the headers of shards.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -50,7 +50,7 @@ nb::tuple shard(const PackPlan& plan, size_t i) {
   return nb::make_tuple(samples.begin, samples.end);
 }
 
-// A piece, and the plan that it is of, which Python keeps.
+// A piece, and its plan, which Python keeps alive.
 struct PackPiece {
   const PackPlan& plan;
   PackPlan::Piece piece;

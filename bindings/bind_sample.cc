@@ -85,7 +85,7 @@ nb::bytes to_bytes(const Sample& self) {
   return nb::bytes(self.bytes().data(), self.bytes().size());
 }
 
-// What Python raises for the bytes of a sample says which sample that is.
+// Adds a note that names the sample to exceptions about its bytes.
 template <typename Function>
 nb::object naming(nb::handle self, Function function) {
   try {

@@ -46,7 +46,7 @@ class Items {
   nb::handle operator[](size_t i) const {
     return PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i));
   }
-  // What its name, or its ObjectInfo, says. Borrows the text.
+  // An item as a target of a read. Borrows the text.
   ReadTarget target(size_t i) const {
     const nb::handle item = (*this)[i];
     if (PyUnicode_Check(item.ptr())) return {.name = utf8_of(item)};
@@ -152,7 +152,7 @@ class StoreHandle {
     return start_batch({opened()}, {}, std::move(batch), {}, std::move(buffers));
   }
 
-  // The same for entries of an index, without a Python object for each. `into` is one buffer,
+  // Reads entries of an index, without a Python object for each. `into` is one buffer,
   // filled entry after entry.
   nb::object start_indexed(nb::handle_t<IndexHandle> index, nb::handle indices,
                            const nb::object& into) const {
@@ -328,8 +328,8 @@ class StoreHandle {
   uint64_t useful_ahead() const { return store().useful_ahead(); }
 
  private:
-  // What a forked child inherits posts to threads that do not exist there, so no answer would ever
-  // come.
+  // A store inherited by a forked child posts to threads that do not exist there, and would never
+  // answer.
   ObjectStore& store() const {
     if (!store_.usable()) {
       raise(Error(Code::kCancelled, "it was opened before a fork, in the parent process"));

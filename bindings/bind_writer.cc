@@ -60,7 +60,7 @@ void WriterHandle::append(std::span<const std::byte> bytes,
 }
 
 void WriterHandle::wait_for_room(ObjectWriter& to) {
-  // A stream with a piece missing is worthless, so Ctrl-C here ends all of it.
+  // A stream that lacks a piece is worthless, so Ctrl-C here aborts the object.
   wait_interruptibly([&to](steady_clock::time_point until,
                            MayBlock permit) { return to.wait_for_room(until, permit); },
                      [&to] { to.abort(); });

@@ -17,7 +17,7 @@
 namespace headrace::python {
 
 inline nb::str to_str(std::string_view text) {
-  // What a server sent may not be UTF-8; Python keeps such bytes as surrogates, as in file names.
+  // A server may send bytes that are not UTF-8; Python keeps them as surrogates, as in file names.
   PyObject* str =
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
   if (str == nullptr) throw nb::python_error();
@@ -61,7 +61,7 @@ class HeldBuffer {
   std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(view_.buf), static_cast<size_t>(view_.len)};
   }
-  // As values of the type that the caller knows them to have.
+  // The bytes as values of a type that the caller has checked.
   template <class Value>
   std::span<const Value> values() const {
     return {static_cast<const Value*>(view_.buf), bytes().size() / sizeof(Value)};

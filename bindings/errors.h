@@ -11,7 +11,7 @@
 
 namespace headrace::python {
 
-// The name of the type of `value`, and what repr() says of it, for messages.
+// The name of the type of `value`, and its repr(), for messages.
 std::string type_name_of(nb::handle value);
 std::string shown(nb::handle value);
 // A TypeError; `format` is as for PyErr_Format(), so it may show objects of the user.

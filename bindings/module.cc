@@ -4,8 +4,8 @@
 
 NB_MODULE(_engine, plain) {
   using namespace headrace::python;
-  // What a user's own tensor or cycle keeps until the end is no leak of ours; tests ask for the
-  // report.
+  // Objects that a user's tensor or cycle keeps until the end are no leak of ours; tests ask for
+  // the report.
   if (std::getenv("HEADRACE_REPORT_LEAKS") == nullptr) nanobind::set_leak_warnings(false);
   Module module(plain);
   bind_object_info(module);

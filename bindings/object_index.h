@@ -26,7 +26,7 @@ size_t checked_position(int64_t position, size_t count);
 ColumnValues to_column(std::string_view name, nb::handle values);
 // Converts a sequence or a buffer of integers, in which None is -1.
 std::vector<int64_t> to_optional_integers(std::string_view name, nb::handle values);
-// What index.column() returns: int64 and float64 as a memoryview, texts as a list.
+// The result of index.column(): int64 and float64 as a memoryview, texts as a list.
 nb::object to_python(const ColumnValues& values);
 
 // Positions from Python: a buffer of int64 (array, memoryview, NumPy array) or a sequence of

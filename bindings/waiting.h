@@ -48,16 +48,16 @@ auto without_gil_if_long(size_t size_bytes, Work&& work) {
   return without_gil([&work](MayBlock) { return work(); });
 }
 
-// bind_engine.cc. Passes what the engine has logged to Python's logging, on a thread that is
-// waiting for the engine and holds the GIL for a moment. So logging needs no thread of its own, and
-// I/O threads stay out of Python. False, with Python's error set, if a signal handler raised: one
-// may run wherever Python runs.
+// bind_engine.cc. Passes the engine's log on to Python's logging, on a thread that is waiting for
+// the engine and holds the GIL for a moment. So logging needs no thread of its own, and I/O threads
+// stay out of Python. False, with Python's error set, if a signal handler raised: one may run
+// wherever Python runs.
 [[nodiscard]] bool pass_on_log() noexcept;
 bool log_waits();
 
 // True, with SystemExit as Python's error, on a thread that is left when the interpreter shuts
-// down. Its wait is for something that has been cancelled; so it ends silently, and lets go of its
-// locks.
+// down. The operation that it waits for has been cancelled, so the thread ends silently and
+// releases its locks.
 [[nodiscard]] inline bool must_end() noexcept {
   if (!exiting_elsewhere()) return false;
   PyErr_SetNone(PyExc_SystemExit);

@@ -19,9 +19,9 @@ from headrace._sample_rng import SampleRng
 class ObjectInfo:
     """What a store says about one object. Immutable, comparable, hashable; pickles.
 
-    Reads take it in place of a name: then they need not ask for the size, are pinned to its
-    generation, and are verified against its checksum. Only the name is needed; of what is left out,
-    reads find out.
+    Reads accept it in place of a name: they then need not ask for the size, are pinned to its
+    generation, and are verified against its checksum. Only the name is required; reads look up
+    anything else that is missing.
 
     Examples:
         >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
@@ -49,9 +49,11 @@ class ObjectInfo:
     def name(self) -> str:
         """The name below the root of its store, or of its index."""
 
+    # `int | Any`: stores always report it, and few programs meet an object without it. The same
+    # holds for `updated`, except on AIStore and in the response to a write to S3.
     @property
     def size_bytes(self) -> int | Any:
-        """The size of the stored object; ``None`` where nobody has told it."""
+        """The size of the stored object in bytes; ``None`` if it is not known."""
 
     @property
     def generation(self) -> str:
@@ -59,15 +61,14 @@ class ObjectInfo:
 
     @property
     def crc32c(self) -> int | None:
-        """The CRC-32C of the stored bytes; ``None`` where the store keeps none."""
+        """The CRC-32C of the stored bytes; ``None`` if the store keeps none."""
 
     @property
     def checksum(self) -> tuple[str, bytes] | None:
         """The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
 
         A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-        ``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have
-        any.
+        ``"xxh64"``. `Store.stat` reports it, listings only on ``gs://``; an index may have any.
         """
 
     @property
@@ -80,8 +81,8 @@ class ObjectInfo:
 
     @property
     def updated(self) -> datetime.datetime | Any:
-        """When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such
-        time, and S3 does not tell it in its answer to a write.
+        """When it was written, in UTC; ``None`` if it is not known: AIStore keeps no such time, and
+        S3 does not report it in its response to a write.
         """
 
     @property
@@ -92,7 +93,7 @@ class ObjectInfo:
 
     @property
     def component_count(self) -> int:
-        """Of how many parts it was composed; 0 if it was not."""
+        """The number of parts that it was composed of; 0 if it was not composed."""
 
     @property
     def metageneration(self) -> int:
@@ -111,13 +112,13 @@ class Sample(Buffer):
     Reads with ``into=`` give samples that refer to the caller's memory.
 
     Args:
-        data: bytes that the sample gets a copy of.
-        url: what ``url`` will say.
-        generation: what ``generation`` will say.
-        name: what ``name`` will say.
-        index: what ``index`` will say.
-        seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
-        label: what ``label`` will say.
+        data: the bytes, which are copied.
+        url: the value of `url`.
+        generation: the value of `generation`.
+        name: the value of `name`.
+        index: the value of `index`.
+        seed: the value of `seed`, any integer from 0 to 2^64 - 1.
+        label: the value of `label`.
 
     Examples:
         >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
@@ -154,7 +155,7 @@ class Sample(Buffer):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes there are; the same as ``len(sample)``."""
+        """The size in bytes; the same as ``len(sample)``."""
 
     @property
     def seed(self) -> int | None:
@@ -183,7 +184,7 @@ class Sample(Buffer):
 
     @property
     def label(self) -> Any:
-        """The label of the object in the dataset that has read it; ``None`` if it has none."""
+        """The label of the object in the dataset that read it; ``None`` if it has none."""
 
     def __len__(self) -> int: ...
     def bytes(self) -> Bytes:
@@ -198,7 +199,7 @@ class Sample(Buffer):
         """The bytes as text, as ``bytes.decode`` gives it.
 
         Raises:
-            UnicodeDecodeError: they are none; a note says which sample that is.
+            UnicodeDecodeError: they are not valid in that encoding; a note names the sample.
 
         Examples:
             >>> headrace.Sample(b'a cat').text()
@@ -206,10 +207,10 @@ class Sample(Buffer):
         """
 
     def json(self) -> Any:
-        """What ``json.loads`` makes of the bytes.
+        """The bytes as JSON, parsed by ``json.loads``.
 
         Raises:
-            ValueError: they are no JSON; a note says which sample that is.
+            ValueError: they are not JSON; a note names the sample.
 
         Examples:
             >>> headrace.Sample(b'{"label": 3}').json()
@@ -291,8 +292,8 @@ class ObjectIndex:
         """An index of `objects`, in their order.
 
         Args:
-            root: the URL that their names are relative to. Without it an index can be read from one
-                store only, that of whoever reads.
+            root: the URL that their names are relative to. Without it, the index belongs to no
+                store: it can be read only from the store that it is given to.
             columns: your columns by name; see `with_columns`.
 
         Raises:
@@ -318,16 +319,16 @@ class ObjectIndex:
         checksum_kind: str = "crc32c",
         columns: Mapping[str, Any] | None = None,
     ) -> ObjectIndex:
-        """An index of objects below one root, or of ranges of them, by their names. Nothing is
-        asked of any store: whether they are there shows when they are read.
+        """An index of objects below one root, or of ranges of them, by their names. No request is
+        sent: objects that do not exist fail when they are read.
 
         Args:
             names: one for each entry.
             root: the URL that they are relative to.
             sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
             generations: of each object; reads are pinned to it.
-            begins: where each entry begins in its object, for entries that are ranges ...
-            ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+            begins: where each entry begins in its object, for entries that are ranges.
+            ends: where each entry ends. ``None`` or -1 for both: the whole object.
             checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
             checksum_kind: of all of these; see `checksum`.
             columns: your columns by name; see `with_columns`.
@@ -354,17 +355,16 @@ class ObjectIndex:
         checksum_kind: str = "crc32c",
         columns: Mapping[str, Any] | None = None,
     ) -> ObjectIndex:
-        """An index of objects anywhere, or of ranges of them, by their URLs. Nothing is asked of
-        any store.
+        """An index of objects anywhere, or of ranges of them, by their URLs. No request is sent.
 
         Args:
             urls: one for each entry; a path is a file.
-            roots: what names are to be relative to: of those that a URL lies below, the nearest. A
-                URL below none has its bucket for a root, a file ``file:///``.
+            roots: the URLs that names are relative to. Each name is relative to the nearest root
+                above it; without one, to the bucket, or for a file to ``file:///``.
             sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
             generations: of each object; reads are pinned to it.
-            begins: where each entry begins in its object, for entries that are ranges ...
-            ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+            begins: where each entry begins in its object, for entries that are ranges.
+            ends: where each entry ends. ``None`` or -1 for both: the whole object.
             checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
             checksum_kind: of all of these; see `checksum`.
             columns: your columns by name; see `with_columns`.
@@ -442,7 +442,7 @@ class ObjectIndex:
         """The kind and the value of the checksum of what entry `i` is, its object or its range.
 
         A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-        ``"xxh64"``. Reads compare the three CRCs, and with ``verify="all"`` the others except
+        ``"xxh64"``. Reads verify the three CRCs, and with ``verify="all"`` also the others except
         xxHash.
 
         Raises:
@@ -491,7 +491,7 @@ class ObjectIndex:
 
     @property
     def total_size_bytes(self) -> int | Any:
-        """How many bytes all entries have together; ``None`` where a size is not known."""
+        """The size of all entries together in bytes; ``None`` if a size is not known."""
 
     @property
     def common_size_bytes(self) -> int | None:
@@ -499,7 +499,7 @@ class ObjectIndex:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The URLs that names are relative to; ``''`` where nobody has said it."""
+        """The URLs that names are relative to; ``''`` if none was given."""
 
     def position(self, name: str) -> int:
         """The number of the entry that has this name, or this whole URL, in less than a
@@ -509,8 +509,9 @@ class ObjectIndex:
         bytes for each object. Processes that are forked later share it; ask once before they are.
 
         Raises:
-            NotFoundError: there is none; ``name in index`` answers instead.
-            InvalidArgumentError: objects below several roots have this name; their URLs are told.
+            NotFoundError: there is none; ``name in index`` tests for it.
+            InvalidArgumentError: objects below several roots have this name; the message has their
+                URLs.
 
         Examples:
             >>> index.position("cat/002.jpg")
@@ -541,13 +542,13 @@ class ObjectIndex:
         """
 
     def with_columns(self, columns: Mapping[str, Any]) -> ObjectIndex:
-        """An index of the same entries with these columns, besides those that it has.
+        """An index of the same entries with these columns in addition to its own.
 
         Args:
             columns: by name, one value for each entry: all ``bool``, ``int``, ``float``, ``str`` or
                 ``bytes``, as a sequence, or a buffer such as a NumPy array. Booleans among integers
-                become integers, and integers among floats floats. One that is there already is
-                replaced; ``None`` takes it out.
+                become integers, and integers among floats become floats. A column of the same name
+                is replaced; ``None`` removes it.
 
         Raises:
             InvalidArgumentError: a column has another number of values, or values that cannot be
@@ -590,7 +591,7 @@ class ObjectIndex:
         max_size_bytes: int | None = None,
         leave_out: str | None = None,
     ) -> ObjectIndex:
-        """An index of the entries for which all of this holds, in their order.
+        """An index of the entries that meet all of these conditions, in their order.
 
         Args:
             prefix: the name begins with it.
@@ -598,8 +599,9 @@ class ObjectIndex:
             glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character,
                 ``[a-z]`` and ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders
                 or none.
-            min_size_bytes: the entry has so many bytes at least ...
-            max_size_bytes: ... and at most. One whose size is not known is left out.
+            min_size_bytes: the entry has at least this size.
+            max_size_bytes: the entry has at most this size. With either bound, entries of unknown
+                size are left out.
             leave_out: characters that the parts of a hidden name begin with, such as ``"."``. Names
                 with such a part below the last folder of `prefix`, or with a part ``__MACOSX``, are
                 left out, and so are the markers of folders: empty objects that end with ``/`` or
@@ -607,7 +609,7 @@ class ObjectIndex:
                 With an empty text, only markers are left out.
 
         Raises:
-            InvalidArgumentError: the pattern makes no sense.
+            InvalidArgumentError: the pattern is malformed.
             TypeError: there is no such argument.
 
         Examples:
@@ -627,20 +629,21 @@ class ObjectIndex:
 
         The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one.
         Ranges that would end behind their entry are left out, and so are columns. Stores keep no
-        checksums of ranges, so what is read is not compared with one.
+        checksums of ranges, so reads of them are not verified against one.
 
         Args:
             window_bytes: the length of each range.
-            stride_bytes: the distance from the begin of a range to that of the next one; default:
-                its length.
-            begins: where the first range begins in each entry, such as behind a header; default,
-                also for an entry of which it is None: at 0 ...
-            ends: ... and where the last one ends at most; default: with the entry.
+            stride_bytes: the distance from the start of a range to the start of the next one;
+                default: the length of a range.
+            begins: the first byte of each entry to use, such as the one behind a header; default,
+                also for ``None``: 0.
+            ends: the byte behind the last one of each entry to use; default, also for ``None``:
+                the end of the entry.
 
         Raises:
             InvalidArgumentError: a length is 0, the size of an entry is not known, or ranges would
                 begin or end outside of an entry.
-            TypeError: a number is negative, or none.
+            TypeError: a value is negative, or not an integer.
 
         Examples:
             >>> records = headrace.Store("gs://bucket/train").index().windows(4096)
@@ -669,16 +672,16 @@ class ObjectIndex:
         """The same entries at another root, where the same objects lie, such as a copy of the
         bucket.
 
-        Nothing is asked of any store. A copy has other generations, so reads by the new index are
-        not pinned to one; sizes and checksums stay, and so does the `fingerprint`.
+        No request is sent. A copy has other generations, so reads by the new index are not pinned
+        to one; sizes and checksums stay, and so does the `fingerprint`.
 
         Args:
             url: the new root; of an index that has several, a mapping from old to new ones.
-            keep_generations: the objects are the very same, seen by another URL.
+            keep_generations: the URL leads to the same objects, not to copies.
 
         Raises:
-            InvalidArgumentError: the URL is none, or it does not say which of several roots goes
-                where.
+            InvalidArgumentError: this is not a URL, or it does not say where each of several roots
+                goes.
 
         Examples:
             >>> index.at("gs://copy/train").url(0)
@@ -691,7 +694,8 @@ class ObjectIndex:
         Datasets that get an `index` and a URL do this by themselves.
 
         Raises:
-            InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
+            InvalidArgumentError: some entries are outside that root, or it is another bucket: see
+                `at`.
 
         Examples:
             >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
@@ -701,14 +705,15 @@ class ObjectIndex:
     def save(
         self, url: str | os.PathLike[str], *, store: headrace.Store | None = None, **options: Any
     ) -> ObjectInfo:
-        """Write the index to an object or a file, atomically, so that the next job need not list.
+        """Write the index to an object or a file, atomically, so that later jobs need not list.
 
         Args:
-            url: of what is written: an object of any store, or a file.
-            store: where that is; `url` may then be a name in it.
-            options: of `Store`, in place of `store`: ``endpoint=...``.
+            url: an object of any store, or a file.
+            store: the store to write to; `url` may then be a name in it.
+            options: options of `Store`, in place of `store`: ``endpoint=...``.
 
-        Returns what was written.
+        Returns:
+            The object that was written.
 
         Raises:
             InvalidArgumentError: the URL names no object.
@@ -722,17 +727,17 @@ class ObjectIndex:
     def load(
         url: str | os.PathLike[str], *, store: headrace.Store | None = None, **options: Any
     ) -> ObjectIndex:
-        """The index that `save` wrote. Nothing is listed: objects that have changed since are
-        noticed when they are read, by `PreconditionFailedError`.
+        """The index that `save` wrote. Nothing is listed: reading an object that has changed
+        since then raises `PreconditionFailedError`.
 
         Args:
-            url: of the saved index, as for `save`.
-            store: where it is.
-            options: of `Store`, in place of `store`.
+            url: the saved index, as for `save`.
+            store: the store to read from.
+            options: options of `Store`, in place of `store`.
 
         Raises:
             NotFoundError: there is no such object.
-            CorruptDataError: it is cut, changed, no saved index, or of another version.
+            CorruptDataError: it is truncated, damaged, not a saved index, or of another version.
 
         Examples:
             >>> len(headrace.ObjectIndex.load("gs://bucket/indexes/train"))
@@ -1060,7 +1065,7 @@ class PackPlan:
         """The bytes of the entries of samples."""
 
     def piece(self, begin: int, end: int, max_bytes: int) -> PackPiece:
-        """As many of the samples as fit into so many bytes, at least one."""
+        """As many of the samples as fit into `max_bytes`, and at least one."""
 
 class PackPiece:
     """Samples that are read and written together."""
@@ -1111,7 +1116,7 @@ class ShardRead:
         """
 
     def warnings(self) -> list[str]:
-        """Once it has ended: what is odd about it."""
+        """Warnings about the shard; complete once it has ended."""
 
     def cancel(self) -> None:
         """Asks for an early end."""
@@ -1187,9 +1192,10 @@ def plan_column_chunks(
 def mix_rows(
     left: Sequence[int], *, seed: int, epoch: int, lane: int, first: int, count: int
 ) -> tuple[list[int], memoryview]:
-    """Draws the rows of a stream from `first` on from row groups of which so many are left: how
-    many come from each, and, as a buffer of int64, the order of all these. Ends after `count` rows
-    or the last row of a row group.
+    """Draws the rows of a stream, from row `first` on, from row groups that have `left` rows each.
+
+    Returns how many come from each row group, and the order of all these as a buffer of int64. It
+    ends after `count` rows or with the last row of a row group.
     """
 
 class Credential:
@@ -1243,7 +1249,7 @@ class Engine:
         """Counts memory that reads will fill and that is not the engine's, until it is released."""
 
     def batch_memory(self, size_bytes: int) -> BatchMemory:
-        """Memory that was used before, if there is some; at least a byte."""
+        """Memory of this size, at least one byte; memory that was used before if there is any."""
 
     def take_warnings(self) -> list[str]:
         """What users should know though nothing has failed, since the last call."""
@@ -1323,11 +1329,11 @@ def write_from(writer: ObjectWriter, file: FileSource, begin: int, most_bytes: i
     """Write bytes of a file from `begin` on; return how many: 0 at its end, for 1 or more asked."""
 
 class ObjectWriter:
-    """One object that is being written: parts of it are under way while more come.
+    """An object that is being written: it sends parts while you write more.
 
-    `Store.open_writer` gives one. The object becomes visible by `close`, whole and verified, or
-    not at all. The first error is the one that every later call raises. What is dropped without
-    `close` is aborted; so is, in a ``with`` statement, what an exception ends.
+    `Store.open_writer` returns one. `close` makes the object visible, whole and verified, or not at
+    all. After an error, every later call raises that error. A writer that is dropped without
+    `close` aborts, and so does one whose ``with`` block ends with an exception.
 
     Examples:
         >>> with store.open_writer("large.bin") as writer:
@@ -1336,9 +1342,9 @@ class ObjectWriter:
     """
 
     def write(self, data: Buffer) -> int:
-        """Take all of `data`, which is copied, and return how many bytes that were.
+        """Copy all of `data`, and return its size in bytes.
 
-        Waits while as many parts are under way as may be.
+        Blocks while the maximum number of parts is in flight.
 
         Args:
             data: any contiguous buffer.
@@ -1352,7 +1358,7 @@ class ObjectWriter:
         """
 
     def write_lent(self, data: Buffer) -> int:
-        """Take `data` without copying it: it must not change before `close` has returned.
+        """Write `data` without copying it: do not change it before `close` has returned.
 
         Args:
             data: any contiguous buffer, which is kept alive.
@@ -1367,12 +1373,13 @@ class ObjectWriter:
         """
 
     def close(self) -> ObjectInfo:
-        """Wait until all is durable and verified, make it visible, and return what it is.
+        """Wait until all is durable and verified, make the object visible, and return its info.
 
-        A second call gives the same answer.
+        A second call returns the same.
 
         Raises:
-            PreconditionFailedError: something else is there than ``if_generation`` says.
+            PreconditionFailedError: the object that exists is not the one that ``if_generation``
+                names.
             HeadraceError: the object could not be written; nothing of it is visible.
 
         Examples:
@@ -1382,12 +1389,12 @@ class ObjectWriter:
         """
 
     def abort(self, *, patience_s: float = 5.0) -> None:
-        """End it: nothing becomes visible, and what was put somewhere is removed.
+        """Give up: nothing becomes visible, and temporary objects are removed.
 
-        Without effect after `close`.
+        It has no effect after `close`.
 
         Args:
-            patience_s: how long to wait for the removal, which goes on by itself.
+            patience_s: how long to wait for their removal, which continues in the background.
 
         Raises:
             CancelledError: it was opened before a fork, in the parent process.
@@ -1412,11 +1419,11 @@ class ObjectWriter:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes were taken so far."""
+        """The number of bytes written so far."""
 
     @property
     def crc32c(self) -> int:
-        """The CRC-32C of the bytes that were taken."""
+        """The CRC-32C of the bytes written so far."""
 
     @property
     def url(self) -> str:
@@ -1424,7 +1431,7 @@ class ObjectWriter:
 
     @property
     def left_behind(self) -> str | None:
-        """What could not be removed, and why; None if nothing is left."""
+        """Which temporary objects could not be removed, and why; None if none is left."""
 
 class Batch:
     """Objects that are being read together."""
@@ -1506,7 +1513,7 @@ class StoreHandle:
         max_pages_in_flight: int,
     ) -> Listing: ...
     def expect_reads(self, count: int) -> None:
-        """So many reads are about to come: opens connections for them; see `Store`."""
+        """Opens connections for this many reads that are about to start; see `Store`."""
 
     def stat(self, name: str) -> ObjectInfo: ...
     def stat_many(self, names: Sequence[str], missing_ok: bool) -> list[ObjectInfo | None]: ...
@@ -1573,7 +1580,7 @@ class IndexReader:
     """Reads the entries of an index, each from the store of its root.
 
     Args:
-        index: what is read.
+        index: the entries.
         stores: one for each of ``index.roots``, opened there.
     """
 
