@@ -15,13 +15,13 @@ from headrace.torch._arguments import Ranks, choice, class_name, count, flag, se
 from headrace.torch._batch_costs import Cost, Costs
 from headrace.torch._batch_steps import BatchLimits, Fits
 from headrace.torch._batching import ByCost
-from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._epoch_sampler import EpochSampler
 from headrace.torch._error_notes import about_call
 from headrace.torch._mix import Mixture
 from headrace.torch._place import Place
 from headrace.torch._samples import Samples, samples_of
 from headrace.torch._shuffling import Shuffle, shuffling
+from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["BatchSampler"]
 
@@ -112,7 +112,7 @@ class BatchSampler(EpochSampler[list[int]]):
         shuffle: Shuffle = False,
         block_size: int | None = None,
         shuffle_window: int | None = None,
-        sampler: DrawingSampler | None = None,
+        sampler: WeightedSampler | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -238,14 +238,14 @@ class BatchSampler(EpochSampler[list[int]]):
 
 
 def _drawn_by(
-    sampler: DrawingSampler,
+    sampler: WeightedSampler,
     samples: Samples,
     seed: int,
     shuffle: bool,
     rank: int | None,
     world_size: int | None,
 ) -> tuple[Place, Ranks]:
-    if not isinstance(sampler, DrawingSampler):
+    if not isinstance(sampler, WeightedSampler):
         raise InvalidArgumentError(
             f"sampler is a {type(sampler).__name__}; BatchSampler takes a WeightedSampler "
             "of headrace.torch alone"

@@ -13,12 +13,12 @@ from headrace.torch._batch_costs import Costs
 from headrace.torch._batch_sampler import BatchSampler
 from headrace.torch._batch_steps import BatchLimits
 from headrace.torch._batching import Batching, ByCost, BySize
-from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._mix import Mixture
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem, Sampled
 from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._source import Source
+from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["Ordered", "ordered"]
 
@@ -94,7 +94,7 @@ def ordered(
         place = rule.place(source, seed)
         return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     _refuse("sampler", "says the order", {"shuffle": rule.shuffle})
-    if isinstance(sampler, DrawingSampler):
+    if isinstance(sampler, WeightedSampler):
         return _as_sampled(source, sampler, batching, seed, rank, ranks)
     require(
         max_batch_bytes is None,
@@ -121,7 +121,7 @@ def _limits(
 
 def _as_sampled(
     source: Source,
-    sampler: BatchSampler | DrawingSampler,
+    sampler: BatchSampler | WeightedSampler,
     batching: Batching,
     seed: int,
     rank: int | None,
