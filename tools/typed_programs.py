@@ -30,7 +30,8 @@ def wrong_lines() -> set[tuple[str, int]]:
 
 
 def by_mypy() -> Found:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty"]
+    cache = ROOT / "build" / "types" / "mypy"
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", f"--cache-dir={cache}"]
     # Of a configuration of its own, as a user has none of ours.
     done = subprocess.run(
         [*command, "--config-file=", *map(str, sorted(PROGRAMS.glob("*.py")))],

@@ -63,6 +63,7 @@ if _typing.TYPE_CHECKING:
     from headrace import torch as torch
     from headrace import torch_checkpointing as torch_checkpointing
     from headrace import types as types
+    from headrace.torch import mix as mix
 
 __all__ = [
     "AisOptions",
@@ -137,17 +138,28 @@ _SUBPACKAGES = (
     "torch_checkpointing",
     "types",
 )
+# Names whose home loads when they are first used.
+_ELSEWHERE = {"mix": "headrace.torch"}
 
 
 if not _typing.TYPE_CHECKING:  # to a checker, a name is there or is an error
 
     def __getattr__(name: str) -> object:
-        if name in _SUBPACKAGES:
-            import importlib
+        import importlib
 
+        if name in _SUBPACKAGES:
             return importlib.import_module(f"headrace.{name}")
+        if name in _ELSEWHERE:
+            return getattr(importlib.import_module(_ELSEWHERE[name]), name)
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_SUBPACKAGES, *(each for each in globals() if each.startswith("__"))})
+    return sorted(
+        {
+            *__all__,
+            *_SUBPACKAGES,
+            *_ELSEWHERE,
+            *(each for each in globals() if each.startswith("__")),
+        }
+    )

@@ -27,6 +27,7 @@ from headrace.torch._arguments import (
 )
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
+from headrace.torch._mix import Mixture
 from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request, WorkTimes
@@ -446,6 +447,7 @@ class Loader(Generic[Batch]):
         self._dataset = dataset
         order = ordered(
             source,
+            mixture=dataset if isinstance(dataset, Mixture) else None,
             batch_size=batch_size,
             max_batch_bytes=max_batch_bytes,
             shuffle=shuffle,

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import assert_type
 
 import torch
-from torch.utils.data import ConcatDataset
+from torch.utils.data import DataLoader
 
-from headrace.torch import Loader, MapDataset, MixtureSampler
+import headrace
+from headrace.torch import Loader, MapDataset
 
 code, prose = MapDataset("gs://bucket/code"), MapDataset("gs://bucket/prose")
-both: ConcatDataset[torch.Tensor] = ConcatDataset([code, prose])
-loader = Loader(both, 64, sampler=MixtureSampler(both, [3, 1], seed=7))
-assert_type(loader, Loader[torch.Tensor])
+both = headrace.mix([code, prose], weights=[3, 1])
+assert_type(both[0], torch.Tensor)
+assert_type(Loader(both, 64, shuffle=True, seed=7), Loader[torch.Tensor])
+DataLoader(both, batch_size=64)
 
-MixtureSampler(both, [3, 1], sed=7)  # wrong
-MixtureSampler(both)  # wrong
+headrace.mix([code, prose])  # wrong
+headrace.mix([code, prose], wieghts=[3, 1])  # wrong
+headrace.mix([code, 3], [3, 1])  # wrong
 Loader(both, 64, sampler=3)  # wrong
