@@ -55,8 +55,8 @@ awaitable<Result<void>> AppendUpload::send_part(Outgoing outgoing) {
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────
 
 awaitable<Result<ObjectInfo>> AppendUpload::publish_parts(Whole whole) {
-  flushed_ = true;
   const Result<bool> flushed = co_await request(bucket_->run<FlushAttempt>(temporary_, handle_));
+  flushed_ = flushed.has_value();
   // What the flush has made, or, if its answer was lost, may have made.
   Result<ObjectInfo> temporary = co_await request(bucket_->run<StatAttempt>(temporary_));
   if (!temporary) {
