@@ -1,6 +1,14 @@
 #include "headrace/store/writing/change.h"
 
+#include <atomic>
+
 namespace headrace {
+
+IoThread& Change::next_thread(const RemoteRoot& remote) {
+  static std::atomic<uint32_t> next = 0;
+  const std::vector<std::shared_ptr<IoThread>>& threads = remote.engine().io_threads;
+  return *threads[next.fetch_add(1, std::memory_order_relaxed) % threads.size()];
+}
 
 void Change::cancel_requests() {
   std::shared_ptr<Gate::Pass> pass = remote_->engine().gate->enter();

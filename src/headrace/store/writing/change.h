@@ -59,6 +59,10 @@ class Change : public std::enable_shared_from_this<Change> {
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
+  // For the next change. The turns of requests (RemoteRoot::next_lane) are for requests alone:
+  // otherwise those of changes of one request would all go to the same threads.
+  static IoThread& next_thread(const RemoteRoot& remote);
+
  protected:
   // `url`: what errors are about.
   Change(std::shared_ptr<RemoteRoot> remote, std::string url, IoThread& thread)
@@ -138,10 +142,11 @@ awaitable<void> Change::run(std::shared_ptr<Change> self, awaitable<Result<T>> w
                             std::move_only_function<void(Result<T>)> done,
                             [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
   ++self->running_count_;
-  Result<T> result = fail(Code::kInternal, "an exception ended it");
+  Result<T> result;
   try {
     result = co_await std::move(work);
-  } catch (const std::exception&) {  // out of memory: whoever waits must hear of it
+  } catch (const std::exception&) {  // out of memory: the caller must hear of it
+    result = fail(Code::kInternal, "an exception ended it");
   }
   --self->running_count_;
   done(std::move(result));

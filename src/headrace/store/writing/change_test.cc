@@ -16,7 +16,7 @@ Number number() { return std::make_shared<Pending<int>>(); }
 class Steps final : public Change {
  public:
   explicit Steps(const std::shared_ptr<RemoteRoot>& remote)
-      : Change(remote, "gs://bucket/a", remote->next_lane().thread()) {}
+      : Change(remote, "gs://bucket/a", next_thread(*remote)) {}
   ~Steps() override { is_alive = false; }
   using Change::cancel_requests;
   using Change::cancelled;

@@ -172,7 +172,7 @@ awaitable<Result<void>> DirectMultipartUpload::remove_rest() {
 CopyUpload::CopyUpload(const std::shared_ptr<RemoteRoot>& remote, CopyRequest request,
                        ObjectMetadata metadata)
     : DirectMultipartUpload(remote, {.name = request.name, .precondition = request.precondition},
-                            remote->next_lane().thread()),
+                            next_thread(*remote)),
       request_(std::move(request)),
       metadata_(std::move(metadata)) {
   sums_ = std::make_shared<SumLadder>(UploadSums{.known = true});  // nothing is sent
@@ -193,7 +193,7 @@ StagedMultipartUpload::StagedMultipartUpload(const std::shared_ptr<RemoteRoot>& 
     : MultipartUpload(remote, remote->bucket(), target,
                       {.name = cat(new_temporary_prefix(*remote), "000001"),
                        .content_type = target.content_type},
-                      remote->next_lane().thread()) {}
+                      next_thread(*remote)) {}
 
 awaitable<Result<ObjectInfo>> StagedMultipartUpload::publish_parts(Whole whole) {
   completing_ = true;

@@ -19,7 +19,7 @@ std::string padded(uint64_t number) {
 }  // namespace
 
 PartObjects::PartObjects(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target)
-    : HttpUpload(remote, std::move(target), remote->next_lane().thread()),
+    : HttpUpload(remote, std::move(target), next_thread(*remote)),
       prefix_(new_temporary_prefix(*remote_)),
       join_width_(remote_->protocol().composing()->max_sources()) {}
 

@@ -405,6 +405,7 @@ class PlayedServiceTest : public ::testing::Test {
   std::function<Mishap(size_t number, const PlayedRequest& request)> mishap =
       [](size_t, const PlayedRequest&) { return Mishap::kNone; };
   std::vector<std::string> kinds;  // of the requests so far
+  std::vector<uint32_t> threads;   // that have sent them
 
   ~PlayedServiceTest() override { end(); }
 
@@ -412,6 +413,7 @@ class PlayedServiceTest : public ::testing::Test {
   Service& begin(std::string_view url, StoreOptions options = {}) {
     end();
     kinds.clear();
+    threads.clear();
     auto service = std::make_unique<Service>();
     Service& played = *service;
     service_ = std::move(service);
@@ -502,6 +504,7 @@ class PlayedServiceTest : public ::testing::Test {
       if (request.body_begun != nullptr) *request.body_begun = true;
       played.kind = test_.service_->kind_of(played);
       test_.kinds.push_back(played.kind);
+      test_.threads.push_back(thread_.index());
       sent_at_ = thread_.now();
       const Mishap what = test_.mishap(test_.kinds.size(), played);
       PlayedAnswer answer;

@@ -16,7 +16,7 @@ bool may_be_unknown(const Error& error) {
 }  // namespace
 
 ProbedUpload::ProbedUpload(const std::shared_ptr<RemoteRoot>& remote, const WriteRequest& target)
-    : HttpUpload(remote, target, remote->next_lane().thread()),
+    : HttpUpload(remote, target, next_thread(*remote)),
       multipart_(std::make_shared<DirectMultipartUpload>(remote, target, thread_)),
       append_(std::make_shared<AppendUpload>(remote, target, thread_)) {}
 

@@ -8,7 +8,7 @@
 namespace headrace {
 
 ResumableUpload::ResumableUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target)
-    : HttpUpload(remote, std::move(target), remote->next_lane().thread()) {}
+    : HttpUpload(remote, std::move(target), next_thread(*remote)) {}
 
 ResumableUpload::Limits ResumableUpload::limits() const {
   Limits limits = HttpUpload::limits();

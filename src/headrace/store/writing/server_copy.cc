@@ -13,7 +13,7 @@ namespace headrace {
 
 ServerCopy::ServerCopy(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
                        CopyRequest request)
-    : Change(remote, remote->url_of(request.name), remote->next_lane().thread()),
+    : Change(remote, remote->url_of(request.name), next_thread(*remote)),
       stored_(std::move(stored)),
       copies_(remote_->protocol().copies() != nullptr),
       request_(std::move(request)) {}

@@ -12,7 +12,7 @@ namespace headrace {
 
 ServerRename::ServerRename(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
                            CopyRequest request)
-    : Change(remote, remote->url_of(request.source_name), remote->next_lane().thread()),
+    : Change(remote, remote->url_of(request.source_name), next_thread(*remote)),
       stored_(std::move(stored)),
       request_(std::move(request)) {}
 

@@ -315,6 +315,19 @@ TEST_P(EveryWay, DroppedWhileItIsInProgressItEndsByItself) {
   EXPECT_TRUE(weak.expired());
 }
 
+TEST_F(UploadTest, ObjectsOfOnePartAreSentByAllThreadsInTurn) {
+  begin_way({.name = "parts", .url = "gs://bucket"});
+  for (uint32_t number = 1; number <= 4; ++number) {
+    const std::shared_ptr<Upload> upload =
+        *new_upload(remote_, UploadMethod::kDefault, {.name = cat("out/", number)});
+    std::optional<Result<ObjectInfo>> published;
+    upload->publish_single(part(1, 1000), [&](Result<ObjectInfo> info) { published = info; });
+    run_until([&] { return published.has_value(); });
+    EXPECT_TRUE(published->has_value());
+  }
+  EXPECT_THAT(threads, AnyOf(ElementsAre(0, 1, 0, 1), ElementsAre(1, 0, 1, 0)));
+}
+
 // 34 groups of 32, which are joined by twos of 32, and 12 parts that are joined with the last
 // group.
 TEST_F(UploadTest, PartObjectsAreJoinedInAsManyLevelsAsItTakes) {
