@@ -5,6 +5,7 @@
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 
 #include <cstdint>
@@ -69,7 +70,8 @@ class Change : public std::enable_shared_from_this<Change> {
       : remote_(std::move(remote)), url_(std::move(url)), thread_(thread) {}
 
   // Runs the coroutine that `make` returns, which is called at once, on this thread, and calls
-  // `done` with its result when all that the coroutine held has been released.
+  // `done` with its result when all that the coroutine held has been released: before start()
+  // returns if this is its I/O thread and there is nothing to wait for.
   // Errors: kCancelled if the engine has stopped: then neither is run.
   template <class T, class Make>
   void start(Make make, std::move_only_function<void(Result<T>)> done);
@@ -128,8 +130,8 @@ void Change::start(Make make, std::move_only_function<void(Result<T>)> done) {
     done(std::unexpected(Error(Code::kCancelled, "the engine was stopped").with_url(url_)));
     return;
   }
-  asio::post(thread_.context(), [self = shared_from_this(), work = make(), done = std::move(done),
-                                 pass = std::move(pass)]() mutable {
+  asio::dispatch(thread_.context(), [self = shared_from_this(), work = make(),
+                                     done = std::move(done), pass = std::move(pass)]() mutable {
     asio::io_context& context = self->thread_.context();
     asio::co_spawn(context,
                    run<T>(std::move(self), std::move(work), std::move(done), std::move(pass)),
