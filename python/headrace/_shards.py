@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from headrace import _engine
 from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex, ObjectInfo
-from headrace._errors import HeadraceError, NotFoundError
+from headrace._errors import NotFoundError
 from headrace._location import (
     Url,
     before_wildcards,
@@ -21,6 +21,7 @@ from headrace._location import (
     require_no_options_beside,
     root_at,
 )
+from headrace._on_error import OnError, is_of_the_data, require_on_error
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
@@ -29,11 +30,9 @@ from headrace._store import Store
 
 __all__ = [
     "COMPRESSED_SUFFIXES",
-    "OnError",
     "ShardSource",
     "index_members",
     "members_of",
-    "require_on_error",
     "shards_named",
     "shards_of",
     "tell_errors",
@@ -41,9 +40,6 @@ __all__ = [
 
 ShardSource = Url | Store | ObjectIndex
 """Where shards are."""
-
-OnError = Literal["raise", "skip"] | Callable[[HeadraceError], object]
-"""What to do about a shard that cannot be read."""
 
 MEMBER = "member"
 """The column of an index of members that has their names."""
@@ -129,17 +125,16 @@ def members_of(
     return members, len(errors)
 
 
-def require_on_error(on_error: OnError) -> None:
-    """Refuse what says nothing about errors."""
-    require(
-        on_error in ("raise", "skip") or callable(on_error),
-        f"on_error is {on_error!r}; it must be 'raise', 'skip' or a function of an error",
-    )
-
-
 def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
-    """Tell of shards that were left out."""
-    for error in cast(Sequence[HeadraceError], errors):
+    """Tell of shards that were left out; what is not about a shard is raised.
+
+    Raises:
+        HeadraceError: an outage, for one.
+    """
+    for error in errors:
+        if not is_of_the_data(error):
+            raise error
+    for error in errors:
         if callable(on_error):
             on_error(error)
         else:

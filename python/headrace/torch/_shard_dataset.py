@@ -9,10 +9,11 @@ from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
 from headrace._errors import add_note
 from headrace._keywords import refuse_options
+from headrace._on_error import OnError, require_on_error
 from headrace._options import require
 from headrace._progress import CountOption
 from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
-from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
+from headrace._shards import ShardSource, members_of, shards_of
 from headrace.torch._by_number import ByNumber
 
 __all__ = ["ShardDataset", "tensors_of"]
@@ -152,6 +153,9 @@ class ShardDataset(ByNumber):
         """
         [names] = self._objects.column(FIELDS, [index])
         return tuple(str(names).split("/"))
+
+    def _member(self, index: int) -> str | None:
+        return self.key(index)
 
     @property
     def _makes(self) -> bool:
