@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final
 
 from headrace._errors import CorruptDataError, add_note, text_of
@@ -21,6 +22,7 @@ _LEAST_LIMIT, _SHARE = 10, 100  # 1 % of the samples of an epoch, and at least 1
 _MOST_NAMED = 5
 # The attribute in which an exception keeps the names of those that we have given to it.
 _OURS = "_headrace_about"
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class _Nothing:
@@ -246,11 +248,20 @@ def _let_go(error: Exception) -> None:
     """
     for each in (error, error.__cause__):
         trace = None if each is None else each.__traceback__
-        if trace is None:
-            continue
-        traceback.clear_frames(trace)
-        caller = trace.tb_frame.f_back
-        with contextlib.suppress(RuntimeError):  # of the first one that still runs
-            while caller is not None:
-                caller.clear()
-                caller = caller.f_back
+        caller = None if trace is None else trace.tb_frame.f_back
+        while trace is not None:
+            _clear(trace.tb_frame)
+            trace = trace.tb_next
+        while caller is not None and _clear(caller):
+            caller = caller.f_back
+
+
+def _clear(frame: FrameType) -> bool:
+    """Free what a frame refers to that has ended; return whether it has."""
+    if frame.f_code.co_flags & _GENERATORS:
+        return False  # it may be suspended, and would be closed
+    try:
+        frame.clear()
+    except RuntimeError:
+        return False
+    return True
