@@ -87,7 +87,8 @@ def index_members(
             the folder. A pattern that has such a part takes them, and so does the name of a shard.
         on_error: ``"raise"``: the first shard that cannot be read is an error. ``"skip"``: it is
             left out, and the log says so. A function: it is left out, and the function is called
-            with the error, which has the shard's ``url``.
+            with the error, which has the shard's ``url``. An outage or a refusal of rights says
+            nothing about a shard, and is raised in any case.
         progress: shows how many shards are done: True shows a tqdm bar; a function is called with
             the number so far and None.
         options: options of `headrace.Store`, if no store is given: ``endpoint=...``.

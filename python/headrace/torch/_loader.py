@@ -224,13 +224,13 @@ class Loader:
     `collate_fn` raises. The batch is shorter then, or with ``fill="repeat"`` has a neighbour in the
     place of each sample that is left out. The place moves by the whole batch in any case, the other
     samples have the seeds that they would have had, and all ranks take as many steps as without
-    errors. If nothing is left of a batch, a single rank goes on to the next one; several ranks
-    raise `CorruptDataError`, since they would no longer be in step. With ``fill="repeat"``, a good
-    sample near the batch, the nearest before it first, is then repeated instead. `stats` counts
-    what was left out, and so does the state, for each rank by itself: of `state_dict`, ``skipped``
-    is what may differ between ranks, and a state that all of them load gives all the count of the
-    rank that saved it. The log names the first one of an epoch, and says at its end how many there
-    were.
+    errors. If nothing is left of a batch, a single rank goes on to the next one, and so yields a
+    batch less than ``len(loader)``; several ranks raise `CorruptDataError`, since they would no
+    longer be in step. With ``fill="repeat"``, such a batch consists of a good sample near it, the
+    nearest before it first. `stats` counts what was left out, and so does the state, each rank for
+    itself: ``skipped`` is all that may differ between the states of ranks, and if all ranks load
+    the state of one of them, each goes on with the count of that one. The log names the first
+    sample of an epoch, and says at its end how many there were.
 
     Examples:
         >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)
@@ -599,7 +599,8 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last, as a few plain values.
 
-        It is the same on all ranks that have taken the same number of steps. After the last batch
+        It is the same on all ranks that have taken the same number of steps, except for how many
+        samples each has ``skipped`` (`on_error`). After the last batch
         of an epoch, it is the beginning of the next epoch.
 
         Examples:

@@ -403,7 +403,8 @@ class MadeStep:
             try:
                 raise self._error
             finally:
-                self._error = None  # its traceback refers to frames that refer to this
+                # Their tracebacks refer to frames that refer to this.
+                self._error, self._lost = None, {}
         value, self._value = self._value, None
         return value
 
