@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import json
 import logging
+import signal
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DistributedSampler, Subset
+from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import headrace
 from headrace._on_error import is_of_the_data
@@ -31,6 +32,7 @@ from headrace.torch import (
 )
 from testing.faultserver.client import FaultServer
 from tests.awkward_errors import AWKWARD, raiser
+from tests.process.conftest import RunChild
 from tests.shards.tars import tar
 from tests.tokens.conftest import megatron_index
 from tests.torch.conftest import content, fill, fill_folder, reads
@@ -927,3 +929,64 @@ def test_a_stream_goes_on_counting_after_a_resume(folder: headrace.Store) -> Non
     all_bad = IterableDataset(folder, fails_at(range(COUNT)), on_error="skip", max_skipped=COUNT)
     with pytest.raises(headrace.CorruptDataError, match="nothing is left of 40 samples"):
         list(all_bad)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_leave_out_what_they_read_themselves(folder: headrace.Store, start: str) -> None:
+    stream = IterableDataset(folder, _Fails(), on_error="skip")
+    batches = DataLoader(stream, 4, num_workers=2, multiprocessing_context=start)
+    assert sorted(flat(batches)) == GOOD
+    told = IterableDataset(folder, _Fails(), on_error=_refuse_17)
+    with pytest.raises(LookupError, match="no 17"):
+        list(DataLoader(told, 4, num_workers=2, multiprocessing_context=start))
+
+
+class _Fails:
+    def __call__(self, sample: headrace.Sample) -> int:
+        return fails_at()(sample)
+
+
+def _refuse_17(error: Any) -> None:
+    if error.index == 17:
+        raise LookupError(str(error))
+
+
+# ---- processes
+
+
+def test_a_run_that_is_killed_goes_on_with_its_count(run_child: RunChild, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    fill_folder(tmp_path / "data", COUNT)
+    script = """
+        import json, os, pathlib, signal, sys
+        from headrace.torch import Loader, MapDataset
+
+        folder, out, most = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+        bad = {3, 4, 5, 6, 7, 17, 39}
+
+        def number_of(sample):
+            number = int(sample.bytes()[:4])
+            if number in bad:
+                raise ValueError(number)
+            return number
+
+        loader = Loader(MapDataset(folder, number_of), 4, on_error="skip", max_skipped=most)
+        if (out / "state.json").exists():
+            loader.load_state_dict(json.loads((out / "state.json").read_text()))
+        for batch in loader:
+            with (out / "seen").open("a") as seen:
+                seen.write("".join(f"{each}\\n" for each in batch.tolist()))
+            (out / "state.json").write_text(json.dumps(loader.state_dict()))
+            if 16 in batch.tolist():
+                os.kill(os.getpid(), signal.SIGKILL)
+        print(loader.epoch)
+    """
+    for most, code in ((7, 0), (6, 1)):
+        out = tmp_path / f"{most}"
+        out.mkdir()
+        arguments = f"{tmp_path}/data", f"{out}", f"{most}"
+        run_child(script, *arguments, expect_code=-signal.SIGKILL, stderr=None)
+        assert json.loads((out / "state.json").read_text())["skipped"] == 6
+        run_child(script, *arguments, expect_code=code, stderr=None)
+        seen = [int(line) for line in (out / "seen").read_text().split()]
+        assert seen == [i for i in GOOD if code == 0 or i < 36]

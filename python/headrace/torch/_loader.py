@@ -62,6 +62,7 @@ _INSTEAD = {
     "in_order": "batches of a Loader are always in order; leave it out",
     "pin_memory_device": "Loader(device=...) copies batches to the device, too",
     "transform": "give it to the dataset, MapDataset(url, transform=...)",
+    "handler": "it is called on_error",
 }
 
 

@@ -20,7 +20,8 @@ __all__ = ["ShardDataset", "tensors_of"]
 
 _INSTEAD = {
     "decode": "transform makes something of the fields of a sample",
-    "handler": "on_error says what to do about a shard that cannot be read",
+    "handler": "on_error says what to do about a shard that cannot be read, and that of Loader "
+    "what to do about a sample",
     "labels": "labels are fields of the samples; a transform returns them",
     "shardshuffle": "Loader(dataset, batch_size, shuffle=True) shuffles all samples of all shards",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
@@ -71,7 +72,8 @@ class ShardDataset(ByNumber):
             Only the range that holds these is read. Each sample must have them. Default: all.
         hidden: as for `headrace.index_members`.
         on_error: as for `headrace.index_members`. A shard with samples that cannot be, such as one
-            key in two places, is also left out whole. Of an index of members, too.
+            key in two places, is also left out whole. Of an index of members, too. What is done
+            about a sample that cannot be read or transformed later says `Loader`.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
         progress: as for `headrace.index_members`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.

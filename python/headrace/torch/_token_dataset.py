@@ -34,6 +34,7 @@ _INSTEAD = {
     "of a batch",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
     "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+    "on_error": "Loader(dataset, on_error=...) leaves out samples with errors",
 }
 _logger = logging.getLogger("headrace")
 
