@@ -881,6 +881,15 @@ def test_samples_whose_transform_raises_are_left_out(
                     list(refused)
 
 
+def test_what_the_trainer_handles_is_no_outage_of_a_shard(store: headrace.Store) -> None:
+    pack(store, [3, 3])
+    store.write("shard-001.tar", tar(samples_of(3, 3, 300))[:4000])
+    try:
+        raise ConnectionResetError
+    except ConnectionResetError:
+        assert list(ShardStream(store, number_of, on_error="skip")) == [0, 1, 2, 3]
+
+
 def test_a_reader_goes_on_until_it_has_the_samples_of_an_epoch(local: headrace.Store) -> None:
     stream = ShardStream(local, number_unless(3, 4), epoch_samples=20, on_error="skip")
     found = list(stream)

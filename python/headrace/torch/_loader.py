@@ -791,9 +791,7 @@ class Loader:
                 else ", and without that batch this rank would take a step less than the others. "
                 "fill='repeat' repeats a good sample instead"
             )
-            for each in skipped:
-                skips.note(each)
-            raise skips.nothing_left(len(skipped), advice) from skipped[0].error
+            raise skips.nothing_left(len(skipped), advice, skipped) from skipped[0].error
         return skips.add(skipped)
 
     def _tell_left_out(self, place: Place) -> None:

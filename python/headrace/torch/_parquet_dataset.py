@@ -549,10 +549,11 @@ class _Feed:
         assert part is slot.part
         group = read.group
         self._read_ahead()
+        handled = sys.exception()
         try:
             table = read.table()
         except HeadraceError as error:
-            if not self._dataset._skipping.may_skip(error):
+            if not self._dataset._skipping.may_skip(error, handled):
                 raise
             part_of_file = f"row group {self._groups.number_in_file[group]}"
             self._skips.add(

@@ -369,7 +369,7 @@ class ShardStream(PartStream, Objects):
                 else:
                     reader.waiting.popleft()
                 current = window.open(part)
-                is_empty = True
+                is_empty, handled = True, sys.exception()
                 try:
                     # If the samples are counted, the last one is followed by what is wrong.
                     while shard is not None and (self._firsts or reader.yielded != quota):
@@ -382,7 +382,7 @@ class ShardStream(PartStream, Objects):
                             window.add(current, *samples.pop())
                         yield from yielded(ended=False)
                 except HeadraceError as error:
-                    if not rule.may_skip(error):
+                    if not rule.may_skip(error, handled):
                         raise
                     skips.add([self._lost(error, current, start.epoch)])
                     reader.skipped = skips.count

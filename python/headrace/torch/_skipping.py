@@ -129,7 +129,9 @@ class Skips:
         added = 0
         for each in skipped:
             samples = 1 if each.samples is None else each.samples
-            self.note(each)
+            _describe(each)
+            if len(self._first) < _MOST_NAMED:
+                self._first.append(each.name)
             if self.count + samples > self._limit:
                 raise self._too_many(samples) from each.error
             if callable(self._rule.on_error):
@@ -144,14 +146,9 @@ class Skips:
             self.count += samples
             self._units += each.samples is None
             added += samples
-            _let_go(each.error)
+            with contextlib.suppress(Exception):  # of a class that refuses it
+                _let_go(each.error)
         return added
-
-    def note(self, skipped: Skipped) -> None:
-        """Give an error attributes that say what it is about, and keep the names of the first."""
-        _describe(skipped)
-        if len(self._first) < _MOST_NAMED:
-            self._first.append(skipped.name)
 
     def tell_total(self) -> None:
         """Say at the end of an epoch what was left out, unless a function was told of it."""
@@ -161,9 +158,13 @@ class Skips:
                 self._reader, self._told(), self._epoch, self._named(),
             )  # fmt: skip
 
-    def nothing_left(self, samples: int | None, advice: str = "") -> CorruptDataError:
-        """Return the error that says that nothing but errors was there."""
+    def nothing_left(
+        self, samples: int | None, advice: str = "", skipped: Sequence[Skipped] = ()
+    ) -> CorruptDataError:
+        """Return the error that says that nothing but errors was there: these, or all so far."""
         what = "there is no sample" if samples is None else f"nothing is left of {samples} samples"
+        if skipped:
+            self._first = [each.name for each in skipped[:_MOST_NAMED]]
         return CorruptDataError(
             f"{self._reader!r}: {what}, because of errors{advice}{self._named()}"
         )
