@@ -88,8 +88,8 @@ format: venv  ## apply clang-format and ruff format
 lint: venv  ## formatting (fixers, then a diff), ruff, shell scripts
 	@$(STAGE) lint tools/lint.sh
 
-types: build  ## mypy on python/headrace
-	@$(STAGE) types $(PYTHON) -m mypy
+types: build  ## mypy on python/headrace; mypy and pyright on the programs of tests/types
+	@$(STAGE) types tools/types.sh
 
 stubs-write: build  ## write the stub of headrace._engine anew
 	@tools/stubs.sh write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace._chosen import Chosen
@@ -21,7 +21,7 @@ def entries_of(
     source: ShardSource | Iterable[ShardSource],
     destination: Store,
     on_error: OnError,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
 ) -> tuple[ObjectIndex, Stores]:
     """Return what is to be packed, with all sizes, and the store of each of its roots.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
 
 from headrace import _engine
 from headrace._chosen import Chosen
@@ -27,6 +27,7 @@ from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
 from headrace._sources import sources_of
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 
 __all__ = [
     "COMPRESSED_SUFFIXES",
@@ -58,7 +59,7 @@ def index_members(
     hidden: bool = False,
     on_error: OnError = "raise",
     progress: CountOption = False,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> ObjectIndex:
     """Return an index of the files in tar shards, made by reading little more than their headers.
 
@@ -145,7 +146,7 @@ def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
 def shards_of(
     source: ShardSource | Iterable[ShardSource],
     store: Store | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
     suffixes: tuple[str, ...] = _SUFFIXES,
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
@@ -170,7 +171,7 @@ def shards_of(
 
 
 def shards_named(
-    urls: Iterable[str], options: dict[str, Any]
+    urls: Iterable[str], options: Mapping[str, Any]
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return these shards, in their order, with their sizes; no URL is a pattern or a folder."""
     found = _Shards(None, options, Chosen(), _SUFFIXES, may_be_folders=False)
@@ -185,7 +186,7 @@ class _Shards:
     def __init__(
         self,
         store: Store | None,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
         chosen: Chosen,
         suffixes: tuple[str, ...],
         *,

@@ -10,7 +10,7 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace import _engine
 from headrace._chosen import Chosen, OptionalSuffix
@@ -22,6 +22,7 @@ from headrace._options import MiB, require, require_bytes
 from headrace._ray_train import ranks, report, restore
 from headrace._shard_samples import FIELDS, field_names, is_indexed, samples_of
 from headrace._shards import ShardSource, members_of, shards_of
+from headrace._store_settings import StoreOptions
 
 try:
     import pyarrow
@@ -59,7 +60,7 @@ def read_objects(
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Any:
     """Return a dataset of Ray Data with a row for each object: its URL, and its bytes.
 
@@ -117,7 +118,7 @@ def read_shards(
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Any:
     """Return a dataset of Ray Data with a row for each sample in tar shards.
 
@@ -379,3 +380,7 @@ def _content(values: Sequence[Buffer | None]) -> Any:
         pyarrow.large_binary(), len(values),
         [there, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)],
     )  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__  # not what it imports

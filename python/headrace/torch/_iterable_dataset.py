@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import torch
 import torch.utils.data
@@ -20,6 +20,7 @@ from headrace._on_error import OnError
 from headrace._options import require, require_bytes
 from headrace._progress import CountOption
 from headrace._read_ahead import ReadAhead
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import (
     Ranks,
     choice,
@@ -35,6 +36,7 @@ from headrace.torch._place import skipped_in_state, skipped_of_state
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
 from headrace.torch._shuffling import Shuffle, shuffling
+from headrace.torch._signatures import Item, IterableKeywords, Label, LabelOf, LabelsOf, Made
 from headrace.torch._skipping import Skipped, Skipping, Skips, lost_reads
 
 __all__ = ["IterableDataset"]
@@ -60,7 +62,7 @@ _INSTEAD = {
 }
 
 
-class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
     """The objects below a URL, one after the other, read ahead inside the process.
 
     Use it with torch's DataLoader to make batches of a stream, or in a plain ``for`` loop.
@@ -148,6 +150,78 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: IterableDataset[torch.Tensor],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: None = None,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[Made],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: None = None,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[torch.Tensor, Label]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: str,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[Made, Label]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: str,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[torch.Tensor, LabelOf]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: LabelsOf[LabelOf],
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[Made, LabelOf]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: LabelsOf[LabelOf],
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[torch.Tensor, Any]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: Labels,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[Made, Any]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: Labels,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: Source | Iterable[Source],
@@ -170,7 +244,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
         progress: CountOption = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, IterableDataset, _INSTEAD)
         seed = seed_or_epoch("seed", seed)
@@ -190,7 +264,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         self._resume: Reader | None = None  # the state loaded in this very worker
         self._latest: Reader | None = None  # of the latest iterator
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
         lane, lanes = reader_of(self._ranks)
         reader = self._resume or self._shared.resume
@@ -285,7 +359,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
                 self, "object" if remainder == 1 else f"{remainder} objects", world_size,
             )  # fmt: skip
 
-    def _iterate(self, reader: Reader) -> Iterator[Any]:
+    def _iterate(self, reader: Reader) -> Iterator[Item]:
         forks = _forks
         _, world_size = self._ranks.now()
         self._tell(reader.lane, world_size)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack, overload
 
 from headrace import _trace
 from headrace._errors import CancelledError
@@ -30,17 +30,27 @@ from headrace.torch._arguments import (
 )
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
+from headrace.torch._mix import Mixture
 from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request, WorkTimes
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem
 from headrace.torch._shuffling import Shuffle
+from headrace.torch._signatures import (
+    Batch,
+    Item,
+    LoaderKeywords,
+    Made,
+    NamedItem,
+    Stacked,
+)
 from headrace.torch._skipping import NOTHING, Skipped, Skipping, Skips
 from headrace.torch._source import source_of
 from headrace.torch._to_device import CopiedAhead, choose_device, opened
 
 if TYPE_CHECKING:
+    import numpy
     import torch
     from torch.utils.data import Dataset
 
@@ -161,7 +171,7 @@ class LoaderStats:
         return self.read_bytes / self.size_bytes if self.size_bytes else 0.0
 
 
-class Loader:
+class Loader(Generic[Batch]):
     """Batches of a `MapDataset`, read ahead by the engine, in an order that can be resumed.
 
     There are no worker processes. The engine reads batches ahead, and threads run the dataset's
@@ -296,6 +306,142 @@ class Loader:
         TypeError: there is no such argument; the message names what `Loader` has instead.
     """
 
+    @overload
+    def __init__(
+        self: Loader[torch.Tensor],
+        dataset: Dataset[torch.Tensor | float | numpy.generic | numpy.ndarray[Any, Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[str]],
+        dataset: Dataset[str],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[bytes]],
+        dataset: Dataset[bytes],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[NamedItem],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[torch.Tensor]],
+        dataset: Dataset[tuple[torch.Tensor | float, ...]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[tuple[Any, ...]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Stacked]],
+        dataset: Dataset[dict[str, Stacked]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Any]],
+        dataset: Dataset[dict[str, Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[list[Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        *,
+        max_batch_bytes: int,
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        *,
+        max_batch_bytes: int,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        *,
+        batch_sampler: Iterable[Iterable[int]],
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        *,
+        batch_sampler: Iterable[Iterable[int]],
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
     def __init__(
         self,
         dataset: Dataset[Any],
@@ -342,6 +488,7 @@ class Loader:
         self._dataset = dataset
         order = ordered(
             source,
+            mixture=dataset if isinstance(dataset, Mixture) else None,
             batch_size=batch_size,
             max_batch_bytes=max_batch_bytes,
             shuffle=shuffle,
@@ -654,7 +801,7 @@ class Loader:
 
     # ---- the batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`.
 
         The iterator looks at rank, world size and place when it is asked for its first batch, so
@@ -704,7 +851,7 @@ class Loader:
             pipeline.drain()
         return place, pipeline
 
-    def _iterate(self, iterator: object) -> Iterator[Any]:
+    def _iterate(self, iterator: object) -> Iterator[Batch]:
         pipeline = place = skips = None
         is_whole = False
         try:
@@ -848,7 +995,7 @@ class Loader:
 class EpochSetter:
     """Takes the place of a sampler in programs that set its epoch; see `Loader.sampler`."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader[Any]) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:

@@ -252,7 +252,7 @@ def _found(
     source: Any,
     index: ObjectIndex | None,
     progress: CountOption,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return the stores of the roots of `source`, and its objects."""
@@ -315,7 +315,7 @@ def _listed(store: Store, count: Callable[[int], object] | None, listed_before: 
 
 
 def _stores_of(
-    index: ObjectIndex, given: list[Store], options: dict[str, Any]
+    index: ObjectIndex, given: list[Store], options: Mapping[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return a store for each root, and the index, rebased to the given store if necessary."""
     by_root: dict[str, Store] = {}

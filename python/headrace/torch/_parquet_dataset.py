@@ -8,7 +8,7 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 from headrace import ObjectIndex, _engine
 from headrace._chosen import OF_TABLES, Chosen
@@ -19,6 +19,7 @@ from headrace._options import require, require_bytes
 from headrace._pyarrow import pyarrow_for
 from headrace._shards import ShardSource, shards_of
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
@@ -34,6 +35,7 @@ from headrace.torch._parquet_rows import (
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_work import Deal, Part
+from headrace.torch._signatures import Item, Made, ParquetKeywords
 from headrace.torch._skipping import Skipped, Skipping, Skips
 
 __all__ = ["ParquetDataset"]
@@ -55,7 +57,7 @@ _INSTEAD = {
 }
 
 
-class ParquetDataset(PartStream):
+class ParquetDataset(PartStream[Item]):
     """Rows of Parquet files, row group after row group, of the columns that are wanted.
 
     The footers of all files are read when it is made, many at the same time. Then only the chunks
@@ -141,6 +143,20 @@ class ParquetDataset(PartStream):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ParquetDataset[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[ParquetKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ParquetDataset[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[Any], Made],
+        **keywords: Unpack[ParquetKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -160,7 +176,7 @@ class ParquetDataset(PartStream):
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ParquetDataset, _INSTEAD)
         seed, self._shuffles = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
@@ -310,7 +326,7 @@ class ParquetDataset(PartStream):
 
     # ---- reading
 
-    def _iterate(self, reader: RowReader) -> Iterator[Any]:
+    def _iterate(self, reader: RowReader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
         start = reader.start
@@ -484,7 +500,7 @@ class _Feed:
     """Opens row groups for a reader, and reads further ones ahead."""
 
     def __init__(
-        self, dataset: ParquetDataset, reader: RowReader, deal: Deal, skips: Skips
+        self, dataset: ParquetDataset[Any], reader: RowReader, deal: Deal, skips: Skips
     ) -> None:
         self._dataset, self._reader, self._skips = dataset, reader, skips
         self._most_open = dataset._open_groups

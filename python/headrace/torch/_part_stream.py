@@ -35,6 +35,7 @@ from headrace.torch._shard_work import (
     with_end,
 )
 from headrace.torch._shared_place import SharedPlace
+from headrace.torch._signatures import Item
 from headrace.torch._skipping import Skipping, Skips
 
 __all__ = ["PartStream", "Reader", "Start", "turn"]
@@ -75,7 +76,7 @@ class Reader(Protocol):
         ...
 
 
-class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
+class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
     """A stream of samples that lie in parts, such as shards; see `ShardStream`.
 
     Args:
@@ -121,7 +122,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
         """Return a reader that begins there."""
 
     @abstractmethod
-    def _iterate(self, reader: Any) -> Iterator[Any]:
+    def _iterate(self, reader: Any) -> Iterator[Item]:
         """Yield the samples of a reader, and count them there."""
 
     @abstractmethod
@@ -147,7 +148,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
 
     # ---- passes and states
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
         self._passes += 1
         try:

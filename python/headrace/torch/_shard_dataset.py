@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack, overload
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
@@ -14,7 +14,9 @@ from headrace._options import require
 from headrace._progress import CountOption
 from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
 from headrace._shards import ShardSource, members_of, shards_of
+from headrace._store_settings import StoreOptions
 from headrace.torch._by_number import ByNumber
+from headrace.torch._signatures import Item, Made, ShardKeywords
 
 __all__ = ["ShardDataset", "tensors_of"]
 
@@ -31,7 +33,7 @@ _INSTEAD = {
 }
 
 
-class ShardDataset(ByNumber):
+class ShardDataset(ByNumber[Item]):
     """Samples in tar shards by number, in any order, for `Loader` and for torch's DataLoader.
 
     Members of a shard that follow each other and have the same key are a sample, as WebDataset has
@@ -86,6 +88,20 @@ class ShardDataset(ByNumber):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ShardDataset[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[ShardKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShardDataset[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[dict[str, Any]], Made],
+        **keywords: Unpack[ShardKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -97,7 +113,7 @@ class ShardDataset(ByNumber):
         on_error: OnError = "raise",
         seed: int = 0,
         progress: CountOption = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ShardDataset, _INSTEAD)
         wanted = None if fields is None else field_names(fields)

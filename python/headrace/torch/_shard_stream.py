@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 from zlib import crc32
 
 from headrace import ObjectIndex, _engine
@@ -21,6 +21,7 @@ from headrace._on_error import OnError
 from headrace._options import require, require_bytes
 from headrace._shard_samples import field_names, is_indexed, samples_of
 from headrace._shards import ShardSource, shards_of
+from headrace._store_settings import StoreOptions
 from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
     Ranks,
@@ -38,6 +39,7 @@ from headrace.torch._shard_work import (
     Deal,
     Part,
 )
+from headrace.torch._signatures import Item, Made, StreamKeywords
 from headrace.torch._skipping import Skipped, Skipping
 
 __all__ = ["ShardStream"]
@@ -83,7 +85,7 @@ class _Reader:
         )
 
 
-class ShardStream(PartStream, Objects):
+class ShardStream(PartStream[Item], Objects):
     """Samples of tar shards, one after the other, each shard read as a whole from its beginning.
 
     Take it for compressed shards (``.tar.gz``, ``.tgz``, ``.tar.zst``), and for small samples in
@@ -173,6 +175,20 @@ class ShardStream(PartStream, Objects):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ShardStream[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[StreamKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShardStream[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[dict[str, Any]], Made],
+        **keywords: Unpack[StreamKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -192,7 +208,7 @@ class ShardStream(PartStream, Objects):
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ShardStream, _INSTEAD)
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
@@ -304,7 +320,7 @@ class ShardStream(PartStream, Objects):
 
     # ---- reading
 
-    def _iterate(self, reader: _Reader) -> Iterator[Any]:
+    def _iterate(self, reader: _Reader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
         start, window = reader.start, reader.window

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy
 import torch
@@ -17,6 +17,7 @@ from headrace._chosen import Chosen
 from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import class_name, count
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pageable, Pinning
@@ -117,7 +118,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         sequence_order: Iterable[int] | torch.Tensor | None = None,
         names: Sequence[str] | None = None,
         hidden: bool = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, TokenDataset, _INSTEAD)
         self._seq_len = _distance("seq_len", seq_len)
