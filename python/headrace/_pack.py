@@ -16,12 +16,13 @@ from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._errors import HeadraceError, with_url
 from headrace._location import Url, root_at
+from headrace._on_error import OnError, require_on_error
 from headrace._options import MiB, integer, require, require_bytes, require_count
 from headrace._pack_place import Place, Record
 from headrace._pack_shard import TOKEN_TYPES, Encode, Events, Job, Transform
 from headrace._pack_source import entries_of, with_folder_labels
 from headrace._progress import ProgressOption, choose_progress
-from headrace._shards import OnError, ShardSource, require_on_error
+from headrace._shards import ShardSource
 from headrace._store import Store
 from headrace._store_settings import StoreOptions
 

@@ -8,8 +8,9 @@ from typing import Any
 from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex
 from headrace._object_source import Stores, objects_of
+from headrace._on_error import OnError
 from headrace._options import require
-from headrace._shards import COMPRESSED_SUFFIXES, MEMBER, OnError, ShardSource, members_of
+from headrace._shards import COMPRESSED_SUFFIXES, MEMBER, ShardSource, members_of
 from headrace._sources import folder_labels
 from headrace._store import Store
 

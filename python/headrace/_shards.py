@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Unpack, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
 
 from headrace import _engine
 from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex, ObjectInfo
-from headrace._errors import HeadraceError, NotFoundError
+from headrace._errors import NotFoundError
 from headrace._location import (
     Url,
     before_wildcards,
@@ -21,6 +21,7 @@ from headrace._location import (
     require_no_options_beside,
     root_at,
 )
+from headrace._on_error import OnError, is_of_the_data, require_on_error
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
@@ -30,11 +31,9 @@ from headrace._store_settings import StoreOptions
 
 __all__ = [
     "COMPRESSED_SUFFIXES",
-    "OnError",
     "ShardSource",
     "index_members",
     "members_of",
-    "require_on_error",
     "shards_named",
     "shards_of",
     "tell_errors",
@@ -42,9 +41,6 @@ __all__ = [
 
 ShardSource = Url | Store | ObjectIndex
 """Where shards are."""
-
-OnError = Literal["raise", "skip"] | Callable[[HeadraceError], object]
-"""What to do about a shard that cannot be read."""
 
 MEMBER = "member"
 """The column of an index of members that has their names."""
@@ -92,7 +88,8 @@ def index_members(
             the folder. A pattern that has such a part takes them, and so does the name of a shard.
         on_error: ``"raise"``: the first shard that cannot be read is an error. ``"skip"``: it is
             left out, and the log says so. A function: it is left out, and the function is called
-            with the error, which has the shard's ``url``.
+            with the error, which has the shard's ``url``. An outage or a refusal of rights says
+            nothing about a shard, and is raised in any case.
         progress: shows how many shards are done: True shows a tqdm bar; a function is called with
             the number so far and None.
         options: options of `headrace.Store`, if no store is given: ``endpoint=...``.
@@ -130,17 +127,16 @@ def members_of(
     return members, len(errors)
 
 
-def require_on_error(on_error: OnError) -> None:
-    """Refuse what says nothing about errors."""
-    require(
-        on_error in ("raise", "skip") or callable(on_error),
-        f"on_error is {on_error!r}; it must be 'raise', 'skip' or a function of an error",
-    )
-
-
 def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
-    """Tell of shards that were left out."""
-    for error in cast(Sequence[HeadraceError], errors):
+    """Tell of shards that were left out; what is not about a shard is raised.
+
+    Raises:
+        HeadraceError: an outage, for one.
+    """
+    for error in errors:
+        if not is_of_the_data(error):
+            raise error
+    for error in errors:
         if callable(on_error):
             on_error(error)
         else:

@@ -17,10 +17,11 @@ from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._entry_reads import EntryReads
 from headrace._object_source import Stores, objects_of
+from headrace._on_error import OnError, require_on_error
 from headrace._options import MiB, require, require_bytes
 from headrace._ray_train import ranks, report, restore
 from headrace._shard_samples import FIELDS, field_names, is_indexed, samples_of
-from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
+from headrace._shards import ShardSource, members_of, shards_of
 from headrace._store_settings import StoreOptions
 
 try:

@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace._credentials import CredentialsOption as Credentials
     from headrace._location import Url
+    from headrace._on_error import OnError
     from headrace._progress import CountOption as Count
     from headrace._progress import ProgressOption as Progress
-    from headrace._shards import OnError, ShardSource
+    from headrace._shards import ShardSource
     from headrace._store import UploadWay as Upload
     from headrace._store_settings import StoreOptions
     from headrace.checkpoint._loading import LoadKeywords
@@ -68,7 +69,7 @@ _HOMES = {
     "Labels": "torch._objects:Labels",
     "LoadKeywords": "checkpoint._loading:LoadKeywords",
     "LoaderKeywords": "torch._signatures:LoaderKeywords",
-    "OnError": "_shards:OnError",
+    "OnError": "_on_error:OnError",
     "Progress": "_progress:ProgressOption",
     "SaveKeywords": "checkpoint._saving:SaveKeywords",
     "ShardSource": "_shards:ShardSource",

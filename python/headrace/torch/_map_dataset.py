@@ -48,6 +48,7 @@ _INSTEAD = {
     "loader": "transform makes something of the bytes of an object",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
     "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+    "on_error": "Loader(dataset, on_error=...) leaves out samples with errors",
 }
 
 

@@ -9,10 +9,11 @@ from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
 from headrace._errors import add_note
 from headrace._keywords import refuse_options
+from headrace._on_error import OnError, require_on_error
 from headrace._options import require
 from headrace._progress import CountOption
 from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
-from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
+from headrace._shards import ShardSource, members_of, shards_of
 from headrace._store_settings import StoreOptions
 from headrace.torch._by_number import ByNumber
 from headrace.torch._signatures import Item, Made, ShardKeywords
@@ -21,7 +22,8 @@ __all__ = ["ShardDataset", "tensors_of"]
 
 _INSTEAD = {
     "decode": "transform makes something of the fields of a sample",
-    "handler": "on_error says what to do about a shard that cannot be read",
+    "handler": "on_error says what to do about a shard that cannot be read, and that of Loader "
+    "what to do about a sample",
     "labels": "labels are fields of the samples; a transform returns them",
     "shardshuffle": "Loader(dataset, batch_size, shuffle=True) shuffles all samples of all shards",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
@@ -72,7 +74,8 @@ class ShardDataset(ByNumber[Item]):
             Only the range that holds these is read. Each sample must have them. Default: all.
         hidden: as for `headrace.index_members`.
         on_error: as for `headrace.index_members`. A shard with samples that cannot be, such as one
-            key in two places, is also left out whole. Of an index of members, too.
+            key in two places, is also left out whole. Of an index of members, too. What is done
+            about a sample that cannot be read or transformed later says `Loader`.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
         progress: as for `headrace.index_members`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
@@ -168,6 +171,9 @@ class ShardDataset(ByNumber[Item]):
         """
         [names] = self._objects.column(FIELDS, [index])
         return tuple(str(names).split("/"))
+
+    def _member(self, index: int) -> str | None:
+        return self.key(index)
 
     @property
     def _makes(self) -> bool:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from headrace._chosen import OptionalSuffix
+    from headrace._on_error import OnError
     from headrace._progress import CountOption
-    from headrace._shards import OnError
     from headrace.torch._shuffling import Shuffle
 
 __all__ = [
@@ -99,6 +99,8 @@ class IterableKeywords(MapKeywords, RankKeywords, total=False):
     prefetch_bytes: int | None
     uneven: Literal["drop", "pad", "keep"]
     seed_generators: bool
+    on_error: OnError
+    max_skipped: int | None
 
 
 class ShardKeywords(StoreOptions, total=False):
@@ -121,6 +123,7 @@ class StreamKeywords(RankKeywords, total=False):
     epoch_samples: int | None
     uneven: Literal["drop", "pad", "keep"]
     on_error: OnError
+    max_skipped: int | None
     shards_ahead: int
     prefetch_bytes: int | None
     seed_generators: bool
@@ -136,6 +139,7 @@ class ParquetKeywords(RankKeywords, total=False):
     shuffle_groups: int
     uneven: Literal["drop", "pad", "keep"]
     on_error: OnError
+    max_skipped: int | None
     prefetch_bytes: int | None
     seed_generators: bool
 
@@ -153,5 +157,8 @@ class LoaderKeywords(TypedDict, total=False):
     pin_memory: bool
     device: torch.device | str | int | None
     seed_generators: bool
+    on_error: OnError
+    max_skipped: int | None
+    fill: Literal["repeat"] | None
     rank: int | None
     world_size: int | None

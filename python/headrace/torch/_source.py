@@ -196,6 +196,11 @@ class Source:
         ((part, local, _),) = self._shares([index])
         return part.url(local[0])
 
+    def member(self, index: int) -> str | None:
+        """Return what a sample or member of a shard is called in it; None: it is an object."""
+        ((part, local, _),) = self._shares([index])
+        return part._member(local[0])
+
     def _shares(self, indices: Sequence[int]) -> list[tuple[Objects, Any, list[int] | None]]:
         """Return which part reads which of these objects.
 
