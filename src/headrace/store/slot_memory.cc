@@ -24,17 +24,16 @@ Error no_memory(uint64_t size_bytes) {
   return Error(Code::kExhausted, cat("the system has no memory for ", size_bytes, " bytes"));
 }
 
-// Gives the slot what `allocate` returns for each of its blocks. Errors: a deferral if that is
-// none.
+// Gives the slot what `allocate` returns for each of its blocks.
 template <class Allocate>
-Result<void> take_memory(ReadSlot& slot, uint64_t size_bytes, const Allocate& allocate) {
+Result<Room> take_memory(ReadSlot& slot, uint64_t size_bytes, const Allocate& allocate) {
   std::vector<Block> blocks;
   const std::span<const uint64_t> sizes =
       slot.scatter ? std::span<const uint64_t>(slot.scatter->own_sizes) : std::span(&size_bytes, 1);
   if (slot.scatter) blocks.reserve(sizes.size());
   for (const uint64_t each : sizes) {
     std::optional<Block> block = allocate(each);
-    if (!block) return fail(Code::kExhausted);
+    if (!block) return Room::kNotNow;
     if (block->data() == nullptr) return std::unexpected(no_memory(each));
     if (slot.scatter) {
       blocks.push_back(std::move(*block));
@@ -47,7 +46,7 @@ Result<void> take_memory(ReadSlot& slot, uint64_t size_bytes, const Allocate& al
   } else {
     slot.into = slot.block.bytes();
   }
-  return {};
+  return Room::kMade;
 }
 
 }  // namespace
@@ -63,8 +62,8 @@ bool needs_room(const BlockPool& pool, const ReadSlot& slot) {
          charge_of(slot, slot.range.size_bytes()) <= pool.budget_bytes();
 }
 
-Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for) {
-  if (!lacks_memory(slot) || size_bytes == 0) return {};
+Result<Room> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for) {
+  if (!lacks_memory(slot) || size_bytes == 0) return Room::kMade;
   const uint64_t charged = charge_of(slot, size_bytes);
   if (charged > pool.budget_bytes()) {
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
@@ -72,26 +71,29 @@ Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
   }
   // Checked first, not just tried: a flight that ends at once would wake those who wait for room.
   if (!waited_for && pool.taken_bytes(charged) - pool.reserved_bytes() > pool.budget_bytes()) {
-    return fail(Code::kExhausted);
+    return Room::kNotNow;
   }
   const uint64_t flight_bytes = memory_bytes(slot, size_bytes);
-  if (!pool.try_begin_flight(flight_bytes)) return fail(Code::kExhausted);
+  if (!pool.try_begin_flight(flight_bytes)) return Room::kNotNow;
   const auto allocate = [&pool, waited_for](uint64_t bytes) {
     return waited_for ? std::optional(pool.allocate(bytes)) : pool.allocate_within_budget(bytes);
   };
-  if (Result<void> taken = take_memory(slot, size_bytes, allocate); !taken) {
+  Result<Room> taken = take_memory(slot, size_bytes, allocate);
+  if (!taken || *taken == Room::kNotNow) {
     pool.end_flight(flight_bytes);
     return taken;
   }
   slot.in_flight_charged = true;
   drop_reservation(pool, slot);  // not before: the room would be given away
-  return {};
+  return taken;
 }
 
 Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes) {
   if (!lacks_memory(slot) || size_bytes == 0) return {};
   const auto allocate = [&pool](uint64_t bytes) { return std::optional(pool.allocate(bytes)); };
-  if (Result<void> taken = take_memory(slot, size_bytes, allocate); !taken) return taken;
+  if (Result<Room> taken = take_memory(slot, size_bytes, allocate); !taken) {
+    return std::unexpected(std::move(taken.error()));
+  }
   slot.in_flight_charged = pool.try_begin_flight(memory_bytes(slot, size_bytes));
   drop_reservation(pool, slot);
   return {};

@@ -162,10 +162,10 @@ bool FileReader::advance(const std::shared_ptr<BatchRead>& read, std::optional<S
     if (Result<void> opened = open(batch, *current); !opened) error = opened.error();
   }
   if (!error) {
-    const Result<Admission> admission = admit(batch, slot);
-    if (!admission) {
-      error = admission.error();
-    } else if (*admission == Admission::kWait) {
+    const Result<Room> room = admit(batch, slot);
+    if (!room) {
+      error = room.error();
+    } else if (*room == Room::kNotNow) {
       ended.tell();
       const auto shared = std::make_shared<SlotRead>(std::move(*current));
       if (threads_->park(
@@ -249,22 +249,20 @@ Result<void> FileReader::take_size(ReadBatch& batch, const SlotRead& current) {
   return fits;
 }
 
-Result<FileReader::Admission> FileReader::admit(ReadBatch& batch, ReadSlot& slot) {
-  Result<void> room;
+Result<Room> FileReader::admit(ReadBatch& batch, ReadSlot& slot) {
+  Result<Room> room = Room::kNotNow;
   const uint64_t size_bytes = slot.range.size_bytes();
-  const bool admitted = try_or_ask_for_room(*pool_, [&] {
+  const bool waits = !try_or_ask_for_room(*pool_, [&] {
     const bool waited_for = batch.waited_for();
     if (needs_room(*pool_, slot) &&
         !pool_->may_begin_flight(charge_of(slot, size_bytes), batch.order, waited_for)) {
       return false;
     }
     room = make_room(*pool_, slot, size_bytes, waited_for);
-    return room || !is_deferral(room.error());
+    return !room || *room == Room::kMade;
   });
-  if (!admitted) return Admission::kWait;
-  pool_->leave_line(batch.order);
-  if (room) return Admission::kAdmitted;
-  return std::unexpected(std::move(room.error()));
+  if (!waits) pool_->leave_line(batch.order);
+  return room;
 }
 
 void FileReader::begin_pieces(ReadSlot& slot) const {

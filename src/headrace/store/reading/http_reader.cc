@@ -167,13 +167,13 @@ awaitable<void> HttpReader::read_piece(Slot& request_slot, ReadPiece& piece, Htt
   }
   const bool lead = &piece == &slot.first_piece;
   if (lead) {
-    Result<void> ready = prepare(lane, slot, piece);
-    if (!ready && is_deferral(ready.error())) {
-      defer(lane, piece);
-      co_return;
-    }
+    Result<Room> ready = prepare(lane, slot, piece);
     if (!ready) {
       piece_failed(lane, piece, std::move(ready.error()));
+      co_return;
+    }
+    if (*ready == Room::kNotNow) {
+      defer(lane, piece);
       co_return;
     }
   }
@@ -182,7 +182,7 @@ awaitable<void> HttpReader::read_piece(Slot& request_slot, ReadPiece& piece, Htt
   ReadAttempt attempt(protocol_, rules_, lane.pool(), slot, piece);
   attempt.on_split = [this, &lane](ReadPiece* pieces) { spread(lane, pieces); };
   Result<void> done = co_await operation.run(attempt, request);
-  if (!done && is_deferral(done.error())) {
+  if (done && attempt.lacks_room()) {
     defer(lane, piece);
     co_return;
   }
@@ -198,17 +198,20 @@ void HttpReader::defer(HostLane& lane, ReadPiece& piece) {
 }
 
 // What can be done before the first request of a slot.
-Result<void> HttpReader::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
-  if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) return limited;
+Result<Room> HttpReader::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
+  if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) {
+    return std::unexpected(std::move(limited.error()));
+  }
   // A sum that is not compared must not keep away the one that the store tells.
   if (!compares(rules_.verify, slot.expected.kind())) slot.expected = {};
   const bool size_known = slot.object_bytes != kUnknownSize;
   const uint64_t wanted = slot.range.size_bytes();
   if (size_known) {
-    if (Result<void> fits = slot.check_destination(); !fits) return fits;
-    if (Result<void> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for()); !room) {
-      return std::unexpected(std::move(room.error()));
+    if (Result<void> fits = slot.check_destination(); !fits) {
+      return std::unexpected(std::move(fits.error()));
     }
+    Result<Room> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for());
+    if (!room || *room == Room::kNotNow) return room;
   }
   if (wanted > rules_.range_threshold_bytes && slot.piece_count == 1) {
     if (size_known && slot.generation_size > 0 &&
@@ -223,7 +226,7 @@ Result<void> HttpReader::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead
       lead.range.end = kUnknownSize;
     }
   }
-  return {};
+  return Room::kMade;
 }
 
 void HttpReader::piece_failed(HostLane& lane, ReadPiece& piece, Error error) {
@@ -340,8 +343,8 @@ void HttpReader::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, cons
 }
 
 // Memory for the decompressed object. Its size is what the gzip data claims, or is counted if that
-// turns out to be wrong. Errors: a deferral if there is no room now.
-Result<Block> HttpReader::plain_memory(ReadBatch& batch, ReadSlot& slot) {
+// turns out to be wrong. None if there is no room now.
+Result<std::optional<Block>> HttpReader::plain_memory(ReadBatch& batch, ReadSlot& slot) {
   BlockPool& pool = *engine_.pool;
   const std::span<const std::byte> packed = slot.block.bytes();
   uint64_t size_bytes =
@@ -357,11 +360,11 @@ Result<Block> HttpReader::plain_memory(ReadBatch& batch, ReadSlot& slot) {
     block = at_once ? pool.allocate(size_bytes) : pool.allocate_within_budget(size_bytes);
     return block.has_value();
   };
-  if (!try_or_ask_for_room(pool, allocate)) return fail(Code::kExhausted);
+  if (!try_or_ask_for_room(pool, allocate)) return std::nullopt;
   if (size_bytes > 0 && block->data() == nullptr) {
     return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
   }
-  return std::move(*block);
+  return block;
 }
 
 // Runs on a compute thread. If there is no memory it waits, like a read, without occupying the
@@ -378,8 +381,8 @@ void HttpReader::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
     const uint64_t seen = compute.wake_count();
     // Before checking whether the batch is waited for; want() does these two in the opposite order.
     engine_.decompressions_waiting.fetch_add(1, std::memory_order_seq_cst);
-    Result<Block> plain = plain_memory(*batch, slot);
-    if (!plain && is_deferral(plain.error())) {
+    Result<std::optional<Block>> plain = plain_memory(*batch, slot);
+    if (plain && !*plain) {
       const bool parked = compute.park(
           [self = shared_from_this(), batch, &slot] {
             self->engine_.decompressions_waiting.fetch_sub(1, std::memory_order_seq_cst);
@@ -394,11 +397,12 @@ void HttpReader::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
       done = std::unexpected(std::move(plain.error()));
       break;
     }
-    const Result<uint64_t> size_bytes = gunzip(slot.block.bytes(), plain->bytes());
-    const bool lied = size_bytes ? *size_bytes != plain->size_bytes()
+    Block& block = **plain;
+    const Result<uint64_t> size_bytes = gunzip(slot.block.bytes(), block.bytes());
+    const bool lied = size_bytes ? *size_bytes != block.size_bytes()
                                  : size_bytes.error().code() == Code::kExhausted;
     if (lied && slot.plain_bytes == kUnknownSize) {
-      plain->release();
+      block.release();
       const Result<uint64_t> counted =
           gunzipped_bytes(slot.block.bytes(), engine_.pool->budget_bytes());
       if (counted) {
@@ -409,7 +413,7 @@ void HttpReader::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
       continue;
     }
     if (size_bytes) {
-      slot.block = std::move(*plain);
+      slot.block = std::move(block);
       slot.into = slot.block.bytes();
     } else {
       done = std::unexpected(size_bytes.error());

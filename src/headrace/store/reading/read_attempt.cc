@@ -160,11 +160,14 @@ void ReadAttempt::take_sum(const Checksum& checksum) {
   if (slot_.piece_count == 1 && piece_.received_bytes == 0) slot_.choose_running_kind();
 }
 
-Result<void> ReadAttempt::fit_memory(bool arrived) {
-  if (Result<void> fits = slot_.check_destination(); !fits || slot_.has_into) return fits;
-  const uint64_t wanted = slot_.range.size_bytes();
-  return arrived ? make_room_for_arrived(pool_, slot_, wanted)
-                 : make_room(pool_, slot_, wanted, piece_.batch->waited_for());
+// For the bytes that are to come. If there is no room for them now, they are asked for once more.
+Result<void> ReadAttempt::fit_memory() {
+  if (Result<void> fits = slot_.check_destination(); !fits) return fits;
+  const Result<Room> room =
+      make_room(pool_, slot_, slot_.range.size_bytes(), piece_.batch->waited_for());
+  if (!room) return std::unexpected(room.error());
+  lacks_room_ = *room == Room::kNotNow;
+  return lacks_room_ ? take_no_body(Verdict::kDone) : Result<void>();
 }
 
 // A body of unknown length begins. Whether all of it came shows from its end, the size that the
@@ -263,7 +266,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
       slot_.range.size_bytes() > rules_.range_threshold_bytes) {
     // All of a large object would come by one request. With its size and sum known, it is read in
     // parts.
-    return take_no_body();
+    return take_no_body(Verdict::kAgain);
   }
   if (slot_.object_bytes == kUnknownSize) {
     // Only the body of the whole object can tell the size, by its end.
@@ -371,9 +374,9 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
       return std::unexpected(std::move(taken.error()));
     }
     piece_.range = slot_.range;
-    if (Result<void> fitted = fit_memory(/*arrived=*/true); !fitted) {
-      return std::unexpected(std::move(fitted.error()));
-    }
+    Result<void> fitted = slot_.check_destination();
+    if (fitted) fitted = make_room_for_arrived(pool_, slot_, slot_.range.size_bytes());
+    if (!fitted) return std::unexpected(std::move(fitted.error()));
     const std::span<const std::byte> bytes = std::span(growing_).subspan(
         static_cast<size_t>(slot_.range.begin), static_cast<size_t>(slot_.range.size_bytes()));
     if (!bytes.empty()) std::memcpy(slot_.into.data(), bytes.data(), bytes.size());
@@ -415,8 +418,8 @@ Result<Attempt::Verdict> ReadAttempt::refused(Error error) {
       if (Result<void> taken = take_size(*unsatisfied_size_); !taken) {
         return std::unexpected(std::move(taken.error()));
       }
-      if (Result<void> fitted = fit_memory(); !fitted) {
-        return std::unexpected(std::move(fitted.error()));
+      if (Result<void> fits = slot_.check_destination(); !fits) {
+        return std::unexpected(std::move(fits.error()));
       }
       piece_.range = slot_.range;
       return Verdict::kDone;
