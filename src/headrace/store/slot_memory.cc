@@ -10,14 +10,9 @@ namespace headrace {
 
 namespace {
 
-bool lacks_memory(const ReadSlot& slot) {
-  if (slot.scatter) return slot.scatter->lacks_blocks();
-  return !slot.has_into && slot.block.data() == nullptr;
-}
-
 // Of the memory that it has, or that it is to get for so many bytes.
 uint64_t memory_bytes(const ReadSlot& slot, uint64_t size_bytes) {
-  return slot.scatter ? slot.scatter->own_bytes() : size_bytes;
+  return slot.into.scatter() != nullptr ? slot.into.scatter()->own_bytes() : size_bytes;
 }
 
 Error no_memory(uint64_t size_bytes) {
@@ -27,43 +22,42 @@ Error no_memory(uint64_t size_bytes) {
 // Gives the slot what `allocate` returns for each of its blocks.
 template <class Allocate>
 Result<Room> take_memory(ReadSlot& slot, uint64_t size_bytes, const Allocate& allocate) {
+  Scatter* const scatter = slot.into.scatter();
   std::vector<Block> blocks;
-  const std::span<const uint64_t> sizes =
-      slot.scatter ? std::span<const uint64_t>(slot.scatter->own_sizes) : std::span(&size_bytes, 1);
-  if (slot.scatter) blocks.reserve(sizes.size());
+  const std::span<const uint64_t> sizes = scatter != nullptr
+                                              ? std::span<const uint64_t>(scatter->own_sizes)
+                                              : std::span(&size_bytes, 1);
+  if (scatter != nullptr) blocks.reserve(sizes.size());
   for (const uint64_t each : sizes) {
     std::optional<Block> block = allocate(each);
     if (!block) return Room::kNotNow;
     if (block->data() == nullptr) return std::unexpected(no_memory(each));
-    if (slot.scatter) {
+    if (scatter != nullptr) {
       blocks.push_back(std::move(*block));
     } else {
-      slot.block = std::move(*block);
+      slot.into = ReadMemory(std::move(*block));
     }
   }
-  if (slot.scatter) {
-    slot.scatter->take_blocks(std::move(blocks));
-  } else {
-    slot.into = slot.block.bytes();
-  }
+  if (scatter != nullptr) scatter->take_blocks(std::move(blocks));
   return Room::kMade;
 }
 
 }  // namespace
 
 uint64_t charge_of(const ReadSlot& slot, uint64_t size_bytes) {
-  return slot.scatter ? slot.scatter->charged_bytes() : BlockPool::charged_bytes(size_bytes);
+  return slot.into.scatter() != nullptr ? slot.into.scatter()->charged_bytes()
+                                        : BlockPool::charged_bytes(size_bytes);
 }
 
 bool needs_room(const BlockPool& pool, const ReadSlot& slot) {
-  if (!lacks_memory(slot)) return false;
+  if (!slot.into.is_lacking()) return false;
   if (slot.range.begin > slot.range.end) return false;
   return slot.object_bytes == kUnknownSize ||
          charge_of(slot, slot.range.size_bytes()) <= pool.budget_bytes();
 }
 
 Result<Room> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for) {
-  if (!lacks_memory(slot) || size_bytes == 0) return Room::kMade;
+  if (!slot.into.is_lacking() || size_bytes == 0) return Room::kMade;
   const uint64_t charged = charge_of(slot, size_bytes);
   if (charged > pool.budget_bytes()) {
     return fail(Code::kExhausted, size_bytes, " bytes do not fit into the memory budget of ",
@@ -89,7 +83,7 @@ Result<Room> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
 }
 
 Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes) {
-  if (!lacks_memory(slot) || size_bytes == 0) return {};
+  if (!slot.into.is_lacking() || size_bytes == 0) return {};
   const auto allocate = [&pool](uint64_t bytes) { return std::optional(pool.allocate(bytes)); };
   if (Result<Room> taken = take_memory(slot, size_bytes, allocate); !taken) {
     return std::unexpected(std::move(taken.error()));
@@ -109,8 +103,7 @@ bool make_room_for_many(BlockPool& pool, std::span<ReadSlot* const> slots) {
   for (size_t i = 0; i < slots.size(); ++i) sizes_bytes[i] = slots[i]->range.size_bytes();
   if (!pool.allocate_many(std::span(sizes_bytes).first(slots.size()), blocks)) return false;
   for (size_t i = 0; i < slots.size(); ++i) {
-    slots[i]->block = std::move(blocks[i]);
-    slots[i]->into = slots[i]->block.bytes();
+    slots[i]->into = ReadMemory(std::move(blocks[i]));
     slots[i]->in_flight_charged = true;
   }
   return true;
@@ -118,15 +111,13 @@ bool make_room_for_many(BlockPool& pool, std::span<ReadSlot* const> slots) {
 
 void end_flight(BlockPool& pool, ReadSlot& slot) {
   if (!std::exchange(slot.in_flight_charged, false)) return;
-  pool.end_flight(memory_bytes(slot, slot.block.size_bytes()));
+  pool.end_flight(memory_bytes(slot, slot.into.size()));
 }
 
 void give_memory_back(BlockPool& pool, ReadSlot& slot) {
   drop_reservation(pool, slot);
   end_flight(pool, slot);
-  slot.block.release();
-  if (slot.scatter) slot.scatter->release_blocks();
-  if (!slot.has_into) slot.into = {};
+  slot.into.release();
 }
 
 }  // namespace headrace

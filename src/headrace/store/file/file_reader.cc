@@ -197,7 +197,7 @@ Result<void> FileReader::open(ReadBatch& batch, SlotRead& current) {
   const ReadSlot& slot = batch.slot(current.slot_index);
   const std::string_view name = batch.name(slot);
   if (Result<void> good = check_name(name); !good) return good;
-  if (slot.member_size > 0) {
+  if (slot.has_member()) {
     return invalid_argument("files are not read by members, such as ", batch.member(slot));
   }
   ++current.read_count;
@@ -218,7 +218,7 @@ Result<void> FileReader::open(ReadBatch& batch, SlotRead& current) {
 
 bool FileReader::is_read_as_listed(const ReadBatch& batch, const SlotRead& current) const {
   const ReadSlot& slot = batch.slot(current.slot_index);
-  return current.read_count == 1 && slot.generation_size > 0 &&
+  return current.read_count == 1 && !slot.generation.empty() &&
          current.listed_bytes <= range_threshold_bytes_ && slot.asked.begin <= slot.range.end &&
          slot.check_destination();
 }
@@ -236,14 +236,15 @@ Result<void> FileReader::take_size(ReadBatch& batch, const SlotRead& current) {
     if (on_change_ == OnChange::kError) {
       return fail(Code::kPreconditionFailed, "has changed since it was listed");
     }
-    slot.expected = slot.range_checksum = {};  // the sums are the listed generation's
-    if (slot.scatter) slot.scatter->expected.clear();
+    slot.expected = {};  // the sums are the listed generation's
+    if (slot.into.scatter()) slot.into.scatter()->expected.clear();
   }
   if (Result<void> limited = slot.limit_to(size_bytes); !limited) return limited;
   slot.object_bytes = size_bytes;
   Result<void> fits = slot.check_destination();
-  if (!fits && slot.scatter && slot.scatter->is_joined) return fits;  // each range is tried alone
-  if (!fits && (changed || current.read_count > 1)) {                 // it did once
+  // Each range is tried alone.
+  if (!fits && slot.into.scatter() && slot.into.scatter()->is_joined) return fits;
+  if (!fits && (changed || current.read_count > 1)) {  // it did once
     return fail(Code::kPreconditionFailed, "has changed: ", fits.error().message());
   }
   return fits;
@@ -374,8 +375,9 @@ Result<FileReader::Outcome> FileReader::check_unchanged(const ReadBatch& batch, 
                                       : generation.view() != batch.generation(slot);
   if (changed) return Outcome::kChanged;
   Checksum sum = slot.join_sums();
-  if (slot.scatter) count(metrics_->checksums_verified_total, slot.scatter->compare());
-  if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
+  if (slot.into.scatter())
+    count(metrics_->checksums_verified_total, slot.into.scatter()->compare());
+  if (const Checksum& expected = slot.expected; compares(verify_, expected.kind())) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
     if (sum != expected) {
       return corrupt(slot.whole ? "its " : "the range's ", label(sum.kind()), " is ",

@@ -38,8 +38,8 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
 
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
-  void spread(HostLane& lane, ReadPiece* pieces);
-  void fail_all(HostLane& lane, ReadPiece* first, const Error& error);
+  void spread(HostLane& lane, PieceList pieces);
+  void fail_all(HostLane& lane, PieceList pieces, const Error& error);
   // Back into the queue until there is room.
   void defer(HostLane& lane, ReadPiece& piece);
   Result<Room> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);

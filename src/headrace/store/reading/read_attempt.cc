@@ -85,7 +85,7 @@ bool ReadAttempt::lacks_sum(const Protocol& protocol, const ReadRules& rules,
 
 std::string ReadAttempt::url() const {
   const std::string url = protocol().url_of(piece_.batch->name(slot_));
-  return slot_.member_size == 0 ? url : cat(url, "/", piece_.batch->member(slot_));
+  return !slot_.has_member() ? url : cat(url, "/", piece_.batch->member(slot_));
 }
 
 std::optional<ByteRange> ReadAttempt::asked_range() const {
@@ -122,7 +122,7 @@ void ReadAttempt::build(HttpRequest& request) {
     protocol().build_stat(request, piece_.batch->name(slot_));
     return;
   }
-  if (slot_.member_size > 0) {  // the answer is the whole member
+  if (slot_.has_member()) {  // the answer is the whole member
     protocol().build_member_read(request, piece_.batch->name(slot_), piece_.batch->member(slot_));
     return;
   }
@@ -138,7 +138,7 @@ Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
   if (slot_.object_bytes != kUnknownSize) {
     if (slot_.object_bytes == object_bytes) return {};
     const bool was_told = slot_.listed_bytes != kUnknownSize;
-    if (was_told && slot_.generation_size == 0) {
+    if (was_told && slot_.generation.empty()) {
       return fail(Code::kPreconditionFailed, "has ", object_bytes, " bytes, and not the ",
                   slot_.object_bytes,
                   " that were expected: it has changed since it was listed, or ",
@@ -184,12 +184,12 @@ Result<void> ReadAttempt::begin_growing(const ResponseHead& head, bool has_sum) 
 }
 
 bool ReadAttempt::is_pinned() const {
-  return !slot_.found_generation.empty() || slot_.generation_size > 0;
+  return !slot_.found_generation.empty() || !slot_.generation.empty();
 }
 
 Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   const ReadFacts facts = protocol().read_facts(head);
-  if (!facts.foreign.empty() && slot_.member_size == 0) {
+  if (!facts.foreign.empty() && !slot_.has_member()) {
     return fail(Code::kInvalidArgument, facts.foreign);
   }
   if (facts.sums_differ && rules_.verify != Verify::kNone) {
@@ -211,7 +211,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
           "the server decompressed it on the way, so what came is not what is stored "
           "and cannot be checked");
     }
-    if (slot_.has_into || !slot_.whole || slot_.piece_count > 1) {
+    if (slot_.into.is_callers() || !slot_.whole || slot_.piece_count > 1) {
       return invalid_argument(
           "the server decompressed it on the way: it can be read only whole, in "
           "one request, and into the engine's memory");
@@ -290,9 +290,8 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     if (slot_.found_generation.empty()) {
       slot_.found_generation.assign(piece_.batch->generation(slot_));
     }
-    ReadPiece* more = slot_.split(std::min(said->sent.end, slot_.range.end) - slot_.range.begin,
-                                  rules_.range_bytes);
-    if (more != nullptr) on_split(more);
+    on_split(slot_.split(std::min(said->sent.end, slot_.range.end) - slot_.range.begin,
+                         rules_.range_bytes));
   } else {
     piece_.range.end = std::min(piece_.range.end, slot_.range.end);
   }

@@ -61,9 +61,9 @@ class ReadAttempt final : public Attempt {
     return is_pinned() || slot_.listed_bytes != kUnknownSize;
   }
 
-  // Called with the pieces that were split off, linked by `next`, once the head of the lead's
-  // answer has told the size.
-  std::function<void(ReadPiece*)> on_split;
+  // Called with the pieces that were split off, once the head of the lead's answer has told the
+  // size. There may be none.
+  std::function<void(PieceList)> on_split;
 
   // Whether the sum of a whole object is not known, and its parts would not tell it, but another
   // answer would.
@@ -105,7 +105,7 @@ class ReadAttempt final : public Attempt {
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
   bool in_one_request_ = false;               // since nobody names a generation
   bool lacks_room_ = false;
-  bool skipped_ = false;                      // the present body is read, and thrown away
+  bool skipped_ = false;  // the present body is read, and thrown away
   bool length_unknown_ =
       false;  // only the end of the body tells its length (chunked); it goes to `growing_`
   // Of the present answer, where the object's size is known:

@@ -249,13 +249,9 @@ void HostLane::waited_for(const ReadBatch& batch) {
   for (PacedLine& line : lines_) line.pieces.waited_for(batch);
 }
 
-ReadPiece* HostLane::drop(const ReadBatch& batch) {
-  ReadPiece* dropped = queue_.drop(batch);
-  for (PacedLine& line : lines_) {
-    ReadPiece** end = &dropped;
-    while (*end != nullptr) end = &(*end)->next;
-    *end = line.pieces.drop(batch);
-  }
+PieceList HostLane::drop(const ReadBatch& batch) {
+  PieceList dropped = queue_.drop(batch);
+  for (PacedLine& line : lines_) dropped.append(line.pieces.drop(batch));
   return dropped;
 }
 

@@ -184,16 +184,16 @@ class HostLane {
   HostLane(const HostLane&) = delete;
   HostLane& operator=(const HostLane&) = delete;
 
-  // Add lists of pieces of one reader, linked by `next`: behind those that wait, or in front of
-  // them. Call pump() then.
-  void add(ReadPiece* first) { queue_of(*first).push(first); }
-  void add_in_front(ReadPiece* first) { queue_of(*first).push_front(first); }
+  // Add pieces of one reader, at least one: behind those that wait, or in front of them. Call
+  // pump() then.
+  void add(const PieceList& pieces) { queue_of(*pieces.first).push(pieces); }
+  void add_in_front(const PieceList& pieces) { queue_of(*pieces.first).push_front(pieces); }
   // Adds the first piece of a slot that begins again.
   void add_again(ReadPiece& piece) { queue_of(piece).push_again(piece); }
   // Somebody waits for the batch from now on.
   void waited_for(const ReadBatch& batch);
-  // Removes a cancelled batch's pieces, and returns them linked.
-  ReadPiece* drop(const ReadBatch& batch);
+  // Removes a cancelled batch's pieces, and returns them.
+  PieceList drop(const ReadBatch& batch);
   // Gives out as many slots as limit, memory and queue allow.
   void pump();
   // From now on only reads are limited: the engine is stopping, and requests that remove temporary

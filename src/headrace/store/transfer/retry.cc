@@ -83,7 +83,8 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
   }
   Error& error = *outcome.error;
   const auto fail_with = [&error](Code code, std::string message) {
-    return Step{.next = Next::kFail, .error = std::move(error).with_code(code).with_message(std::move(message))};
+    return Step{.next = Next::kFail,
+                .error = std::move(error).with_code(code).with_message(std::move(message))};
   };
   if (redirects_ > kMaxRedirects) {
     return fail_with(error.code(),

@@ -356,9 +356,9 @@ TEST_F(RetryStateTest, AConnectionThatDiedIdleCostsNoAttemptOnce) {
 TEST_F(RetryStateTest, ADetourCostsNeitherAnAttemptNorTime) {
   for (int i = 0; i < 10; ++i) {
     state_.begin_attempt();
-    const RetryState::Step step = state_.after(
-        {.error = Error(Code::kUnavailable, "refused"), .remedy = Remedy::kOtherWay}, now_,
-        deadline_);
+    const RetryState::Step step =
+        state_.after({.error = Error(Code::kUnavailable, "refused"), .remedy = Remedy::kOtherWay},
+                     now_, deadline_);
     EXPECT_EQ(step.next, Next::kAgain);
     EXPECT_EQ(step.wait.count(), 0);
     EXPECT_EQ(step.error->message(), "refused");

@@ -61,7 +61,7 @@ void RelayedUpload::took(std::shared_ptr<UploadPart> part, ReadBatch& batch, Don
     failed(*slot.error, std::move(done));
     return;
   }
-  part->crc32c = slot.sum.crc32c().value_or(Crc32c());
+  part->crc32c = slot.sum().crc32c().value_or(Crc32c());
   const std::shared_ptr<const UploadPart> sent = std::move(part);
   {
     const Lock lock(mutex_);
