@@ -74,7 +74,7 @@ class BatchHandle {
   nb::list sums() {
     wait_until_done();
     nb::list out;
-    for (size_t i = 0; i < batch_->size(); ++i) out.append(crc_or_none(batch_->slot(i).sum));
+    for (size_t i = 0; i < batch_->size(); ++i) out.append(crc_or_none(batch_->slot(i).sum()));
     return out;
   }
   // The CRC of each place of each item; only for a batch of start_scattered().
@@ -83,7 +83,7 @@ class BatchHandle {
     nb::list out;
     for (size_t i = 0; i < batch_->size(); ++i) {
       nb::list sums;
-      if (const Scatter* scatter = batch_->slot(i).scatter.get()) {
+      if (const Scatter* scatter = batch_->slot(i).into.scatter()) {
         for (const Checksum& sum : scatter->sums) sums.append(crc_or_none(sum));
       }
       out.append(std::move(sums));
@@ -94,7 +94,7 @@ class BatchHandle {
   // Waits, then returns a sample for each object, or its stand-in. Not for scattered ones.
   nb::list take(bool return_errors) {
     wait_until_done();
-    if (batch_->size() > 0 && batch_->slot(0).scatter) {
+    if (batch_->size() > 0 && batch_->slot(0).into.scatter()) {
       throw nb::value_error("what is read into several places is no sample");
     }
     if (taken_) throw nb::value_error("the batch was taken already");
@@ -164,10 +164,10 @@ class BatchHandle {
                indexed ? origins_.index : std::move(origins_.items[index]),
                indexed ? origins_.positions[index] : kNoPosition, slot.found_generation);
     nb::inst_mark_ready(item);
-    if (slot.has_into) {
+    if (slot.into.is_callers()) {
       sample->hold(buffers_[indexed ? 0 : index], slot.into);
     } else {
-      sample->own(std::move(slot.block));
+      sample->own(std::move(slot.into.block()));
     }
     return item;
   }

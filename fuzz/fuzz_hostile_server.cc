@@ -254,8 +254,8 @@ class Story {
       check(!slot.error->message().empty() && !slot.error->url().empty());
       return;
     }
-    if (slot.scatter) return check_scattered(slot, target);
-    if (slot.has_into) {
+    if (slot.into.scatter()) return check_scattered(slot, target);
+    if (slot.into.is_callers()) {
       check(slot.into.data() == target.read.into.data() &&
             slot.into.size() == target.read.into.size());
     }
@@ -281,10 +281,10 @@ class Story {
   }
 
   static void check_scattered(const ReadSlot& slot, const Target& target) {
-    check(slot.scatter->sums.size() == target.places.size());
+    check(slot.into.scatter()->sums.size() == target.places.size());
     for (size_t i = 0; i < target.places.size(); ++i) {
       const std::span<const std::byte> bytes = target.places[i].into;
-      check(slot.scatter->sums[i] == Checksum(Crc32c().extended(bytes)));
+      check(slot.into.scatter()->sums[i] == Checksum(Crc32c().extended(bytes)));
       check(std::ranges::none_of(bytes, is_nothing_sent));
     }
     check(slot.range == slot.asked);

@@ -29,6 +29,11 @@ Error& Error::operator=(const Error& other) {
   return *this;
 }
 
+Error&& Error::with_code(Code code) && {
+  details_->code = code;
+  return std::move(*this);
+}
+
 Error&& Error::with_message(std::string message) && {
   details_->message = std::move(message);
   return std::move(*this);

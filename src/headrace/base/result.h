@@ -51,7 +51,8 @@ class Error {
   // How long the server asked us to wait (Retry-After).
   std::optional<std::chrono::milliseconds> retry_after() const { return details_->retry_after; }
 
-  // The same error in other words.
+  // The same error of another kind, or in other words.
+  Error&& with_code(Code code) &&;
   Error&& with_message(std::string message) &&;
   // Its words, with these in front and behind.
   Error&& with_words(std::string_view before, std::string_view behind = "") &&;

@@ -254,10 +254,10 @@ Result<std::shared_ptr<ReadBatch>> ShardRead::next_piece() {
                    ", and was listed with ", shard_.size_bytes, " bytes");
   }
   if (sums_) {
-    if (slot.sum.empty()) {
+    if (slot.sum().empty()) {
       sums_ = false;  // the store sums nothing
     } else {
-      sum_ = summed_bytes_ == 0 ? slot.sum : joined(sum_, slot.sum, piece.size_bytes);
+      sum_ = summed_bytes_ == 0 ? slot.sum() : joined(sum_, slot.sum(), piece.size_bytes);
       summed_bytes_ += piece.size_bytes;
     }
   }

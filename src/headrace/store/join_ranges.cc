@@ -13,7 +13,7 @@ namespace {
 // The kind of the sum that has to be computed for a range while it arrives; none if there are two,
 // or one that cannot be.
 std::optional<ChecksumKind> sum_kind(const ReadSlot& slot, Verify verify) {
-  const ChecksumKind told = slot.range_checksum.kind();
+  const ChecksumKind told = slot.listed_sum.kind();
   const ChecksumKind compared = compares(verify, told) ? told : ChecksumKind::kNone;
   const ChecksumKind wanted = slot.wanted_sum;
   if (compared != ChecksumKind::kNone && wanted != ChecksumKind::kNone && compared != wanted) {
@@ -24,17 +24,18 @@ std::optional<ChecksumKind> sum_kind(const ReadSlot& slot, Verify verify) {
 }
 
 bool may_join(const ReadSlot& slot, const JoinRules& rules) {
-  if (slot.whole || slot.scatter || slot.member_size > 0 || slot.name_size == 0) return false;
+  if (slot.whole || slot.into.scatter() || slot.has_member() || slot.name.empty()) return false;
   const ByteRange& asked = slot.asked;
   if (asked.begin >= asked.end || asked.size_bytes() > rules.max_joined_bytes) return false;
   if (slot.object_bytes != kUnknownSize && asked.end > slot.object_bytes) return false;
-  if (slot.has_into && slot.into.size() != asked.size_bytes()) return false;
+  if (slot.into.is_callers() && slot.into.size() != asked.size_bytes()) return false;
   return sum_kind(slot, rules.verify).has_value();
 }
 
 // Of what one request could read.
 auto object_of(const ReadBatch& batch, const ReadSlot& slot) {
-  return std::tuple(batch.name(slot), batch.generation(slot), slot.listed_bytes, slot.has_into);
+  return std::tuple(batch.name(slot), batch.generation(slot), slot.listed_bytes,
+                    slot.into.is_callers());
 }
 
 // Extends the run by a slot, which begins behind its others, if the rules allow that.
@@ -67,7 +68,7 @@ std::span<const uint32_t> slots_of(const JoinPlan& plan, const JoinPlan::Run& ru
 // should go to `alone`.
 void take_parts(ReadBatch& outer, std::span<const uint32_t> slots, ReadSlot& from,
                 std::vector<uint32_t>& alone) {
-  const std::vector<size_t>& mismatched = from.scatter->mismatched;
+  const std::vector<size_t>& mismatched = from.into.scatter()->mismatched;
   auto next = mismatched.begin();
   for (size_t part = 0; part < slots.size(); ++part) {
     if (next != mismatched.end() && *next == part) {
@@ -116,10 +117,10 @@ InnerRead read_runs(const ReadBatch& outer, std::shared_ptr<ObjectStore> store, 
       parts.clear();
       for (const uint32_t each : slots) {
         const ReadSlot& slot = outer.slot(each);
-        const bool is_compared = compares(verify, slot.range_checksum.kind());
+        const bool is_compared = compares(verify, slot.listed_sum.kind());
         parts.push_back({.range = slot.asked,
                          .into = slot.into,
-                         .expected = is_compared ? slot.range_checksum : Checksum()});
+                         .expected = is_compared ? slot.listed_sum : Checksum()});
       }
       target.range = run.range;
       target.range_checksum = {};

@@ -187,7 +187,7 @@ TEST_F(JoinRangesTest, NeighboursComeByOneRequestIntoMemoryOfTheirOwn) {
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_THAT(outcome(*batch, i), Gives(wanted(all[i]))) << i;
     const ReadSlot& slot = batch->slot(i);
-    EXPECT_EQ(slot.into.data(), slot.block.data()) << "each has a block of its own";
+    EXPECT_TRUE(!slot.into.is_callers() && !slot.into.scatter()) << "each has a block of its own";
     EXPECT_EQ(slot.found_generation.view(), object_.generation);
     held_bytes += BlockPool::charged_bytes(slot.into.size());
   }
@@ -196,7 +196,7 @@ TEST_F(JoinRangesTest, NeighboursComeByOneRequestIntoMemoryOfTheirOwn) {
   EXPECT_EQ(use.peak_live_bytes, held_bytes) << "nothing is held twice";
   EXPECT_EQ(use.in_flight_bytes, 0u);
   EXPECT_EQ(engine_.metrics().objects_read_total, all.size());
-  for (size_t i = 0; i < all.size(); ++i) batch->slot(i).block.release();
+  for (size_t i = 0; i < all.size(); ++i) batch->slot(i).into.block().release();
   EXPECT_EQ(engine_.pool().live_bytes(), 0u);
 }
 
@@ -311,7 +311,7 @@ TEST_F(JoinRangesTest, SumsThatAreWantedAreThoseOfEachRange) {
   for (ReadTarget& target : all) target.wanted_sum = ChecksumKind::kCrc32c;
   const std::shared_ptr<ReadBatch> batch = read_all(all);
   for (size_t i = 0; i < all.size(); ++i) {
-    EXPECT_EQ(batch->slot(i).sum, sum_of(ChecksumKind::kCrc32c, bytes_of(wanted(all[i]))));
+    EXPECT_EQ(batch->slot(i).sum(), sum_of(ChecksumKind::kCrc32c, bytes_of(wanted(all[i]))));
   }
   EXPECT_EQ(media(), 1u);
 }

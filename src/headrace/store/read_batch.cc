@@ -5,21 +5,69 @@
 
 namespace headrace {
 
+PieceList PieceList::linked(ReadPiece* first) {
+  PieceList list{.first = first, .last = first};
+  while (first != nullptr && list.last->next != nullptr) list.last = list.last->next;
+  return list;
+}
+
+size_t PieceList::count() const {
+  size_t count = 0;
+  for (const ReadPiece* piece = first; piece != nullptr; piece = piece->next) ++count;
+  return count;
+}
+
+void PieceList::append(const PieceList& others) {
+  if (others.empty()) return;
+  (empty() ? first : last->next) = others.first;
+  last = others.last;
+}
+
+void PieceList::append(ReadPiece& piece) {
+  piece.next = nullptr;
+  append({.first = &piece, .last = &piece});
+}
+
+void PieceList::prepend(const PieceList& others) {
+  if (others.empty()) return;
+  others.last->next = first;
+  first = others.first;
+  if (last == nullptr) last = others.last;
+}
+
+ReadPiece& PieceList::take_first() {
+  ReadPiece& piece = *first;
+  first = std::exchange(piece.next, nullptr);
+  if (first == nullptr) last = nullptr;
+  return piece;
+}
+
+PieceList PieceList::take_if(const std::function<bool(const ReadPiece&)>& which) {
+  PieceList taken, kept;
+  while (!empty()) {
+    ReadPiece& piece = take_first();
+    (which(piece) ? taken : kept).append(piece);
+  }
+  *this = kept;
+  return taken;
+}
+
 void ReadSlot::choose_running_kind(ChecksumKind if_unknown) {
-  if (scatter) return;  // each place has a sum of its own
-  const ChecksumKind kind = whole && expected.empty() ? if_unknown : expected_sum().kind();
+  if (into.scatter()) return;  // each place has a sum of its own
+  const ChecksumKind kind = whole && expected.empty() ? if_unknown : expected.kind();
   running_kind = can_join(wanted_sum) ? wanted_sum : can_join(kind) ? kind : ChecksumKind::kNone;
   first_piece.sum = RunningSum(running_kind);
 }
 
-ReadPiece* ReadSlot::split(uint64_t first_bytes, uint64_t piece_bytes) {
+PieceList ReadSlot::split(uint64_t first_bytes, uint64_t piece_bytes) {
   first_piece.range.end = std::min(range.end, range.begin + first_bytes);
   const uint64_t rest_bytes = range.end - first_piece.range.end;
-  if (rest_bytes == 0) return nullptr;
+  if (rest_bytes == 0) return {};
   const auto more_count = static_cast<uint32_t>((rest_bytes + piece_bytes - 1) / piece_bytes);
   more_pieces = std::make_unique<ReadPiece[]>(more_count);
   piece_count = 1 + more_count;
   pieces_left.store(piece_count, std::memory_order_relaxed);
+  PieceList pieces;
   uint64_t begin = first_piece.range.end;
   for (uint32_t i = 0; i < more_count; ++i) {
     ReadPiece& piece = more_pieces[i];
@@ -29,9 +77,9 @@ ReadPiece* ReadSlot::split(uint64_t first_bytes, uint64_t piece_bytes) {
     piece.range = {begin, std::min(range.end, begin + piece_bytes)};
     piece.sum = RunningSum(running_kind);
     begin = piece.range.end;
-    piece.next = i + 1 < more_count ? &more_pieces[i + 1] : nullptr;
+    pieces.append(piece);
   }
-  return &more_pieces[0];
+  return pieces;
 }
 
 void ReadSlot::unsplit() {
@@ -45,14 +93,14 @@ void ReadSlot::unsplit() {
 
 std::span<std::byte> ReadSlot::space(ReadPiece& piece) const {
   const uint64_t left_bytes = piece.range.size_bytes() - piece.received_bytes;
-  if (scatter) {
+  if (const Scatter* const scatter = into.scatter()) {
     if (!piece.filler) {
       piece.filler = std::make_unique<PlaceFiller>(scatter->places, piece.range.begin, wanted_sum);
     }
     return piece.filler->space(left_bytes);
   }
   const uint64_t offset = piece.range.begin - range.begin + piece.received_bytes;
-  return into.subspan(static_cast<size_t>(offset), static_cast<size_t>(left_bytes));
+  return into.bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(left_bytes));
 }
 
 void ReadSlot::took(ReadPiece& piece, size_t count) const {
@@ -66,6 +114,7 @@ void ReadSlot::took(ReadPiece& piece, size_t count) const {
 
 Checksum ReadSlot::join_sums() {
   Checksum whole_sum = first_piece.sum.value();
+  Scatter* const scatter = into.scatter();
   if (scatter) {
     scatter->sums.clear();
     scatter->join(*first_piece.filler);
@@ -75,7 +124,7 @@ Checksum ReadSlot::join_sums() {
     whole_sum = joined(whole_sum, piece.sum.value(), piece.range.size_bytes());
     if (scatter) scatter->join(*piece.filler);
   }
-  if (whole_sum.kind() == wanted_sum) sum = whole_sum;
+  if (rare && whole_sum.kind() == wanted_sum) rare->sum = whole_sum;
   return whole_sum;
 }
 
@@ -92,8 +141,9 @@ Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
 }
 
 Result<void> ReadSlot::check_destination() const {
-  const uint64_t held_bytes = scatter ? asked.size_bytes() : into.size();
-  if ((!has_into && !scatter) || held_bytes == range.size_bytes()) return {};
+  const bool is_scattered = into.scatter() != nullptr;
+  const uint64_t held_bytes = is_scattered ? asked.size_bytes() : into.size();
+  if ((!into.is_callers() && !is_scattered) || held_bytes == range.size_bytes()) return {};
   return invalid_argument("the destination holds ", held_bytes, " bytes, the read gives ",
                           range.size_bytes(), " bytes");
 }
@@ -109,32 +159,34 @@ std::shared_ptr<ReadBatch> ReadBatch::create(size_t slot_count, size_t text_byte
   return batch;
 }
 
+ReadSlot::Text ReadBatch::keep(std::string_view text) {
+  const ReadSlot::Text at{.begin = static_cast<uint32_t>(text_.size()),
+                          .size = static_cast<uint32_t>(text.size())};
+  text_ += text;
+  return at;
+}
+
 void ReadBatch::add(const ReadTarget& target) {
   if (size_ == capacity_) return;
   ReadSlot& slot = slots_[size_];
-  slot.name_begin = static_cast<uint32_t>(text_.size());
-  slot.name_size = static_cast<uint32_t>(target.name.size());
-  text_ += target.name;
-  slot.generation_begin = static_cast<uint32_t>(text_.size());
-  slot.generation_size = static_cast<uint32_t>(target.generation.size());
-  text_ += target.generation;
-  slot.member_begin = static_cast<uint32_t>(text_.size());
-  slot.member_size = static_cast<uint32_t>(target.member.size());
-  text_ += target.member;
+  slot.name = keep(target.name);
+  slot.generation = keep(target.generation);
+  if (!target.member.empty()) slot.make_rare().member = keep(target.member);
   slot.object_bytes = slot.listed_bytes = target.size_bytes;
-  slot.expected = slot.listed_checksum = target.checksum;
   slot.whole = !target.range.has_value();
-  if (!slot.whole) slot.range_checksum = target.range_checksum;
+  slot.expected = slot.listed_sum = slot.whole ? target.checksum : target.range_checksum;
   slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
   slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
-  slot.has_into = target.has_into || !target.places.empty();
-  if (!target.places.empty()) {
-    slot.scatter =
-        std::make_unique<Scatter>(std::vector(target.places.begin(), target.places.end()));
+  if (!target.parts.empty()) {
+    slot.into = ReadMemory(Scatter::joined(target.parts));
+  } else if (!target.places.empty()) {
+    slot.into = ReadMemory(
+        std::make_unique<Scatter>(std::vector(target.places.begin(), target.places.end())));
+  } else if (target.has_into) {
+    slot.into = ReadMemory(target.into);
   }
-  if (!target.parts.empty()) slot.scatter = Scatter::joined(target.parts);
   slot.wanted_sum = target.wanted_sum;
-  slot.into = target.into;
+  if (slot.wanted_sum != ChecksumKind::kNone) slot.make_rare();
   slot.first_piece.batch = this;
   slot.first_piece.slot_index = static_cast<uint32_t>(size_);
   slot.first_piece.range = slot.range;
@@ -146,7 +198,7 @@ uint64_t ReadBatch::expected_bytes(uint64_t unknown_bytes) const {
   uint64_t total = 0;
   for (size_t i = 0; i < size_; ++i) {
     const ReadSlot& slot = slots_[i];
-    if (slot.has_into) continue;  // not ours to count
+    if (slot.into.is_callers()) continue;  // not ours to count
     total += slot.range.end == kUnknownSize ? unknown_bytes : slot.range.size_bytes();
   }
   return total;
@@ -154,16 +206,16 @@ uint64_t ReadBatch::expected_bytes(uint64_t unknown_bytes) const {
 
 ReadTarget ReadBatch::target(size_t i) const {
   const ReadSlot& slot = slots_[i];
+  const Scatter* const scatter = slot.into.scatter();
   return {.name = name(slot),
           .generation = generation(slot),
           .size_bytes = slot.listed_bytes,
-          .checksum = slot.listed_checksum,
+          .checksum = slot.whole ? slot.listed_sum : Checksum(),
           .range = slot.whole ? std::nullopt : std::optional(slot.asked),
-          .range_checksum = slot.range_checksum,
-          .into = slot.into,
-          .has_into = slot.has_into,
-          .places = slot.scatter ? std::span<const Place>(slot.scatter->places)
-                                 : std::span<const Place>(),
+          .range_checksum = slot.whole ? Checksum() : slot.listed_sum,
+          .into = slot.into.bytes(),
+          .has_into = slot.into.is_callers(),
+          .places = scatter ? std::span<const Place>(scatter->places) : std::span<const Place>(),
           .wanted_sum = slot.wanted_sum};
 }
 
@@ -172,31 +224,33 @@ void ReadBatch::take_outcome(size_t i, ReadSlot& from) {
   if (from.error) {
     set_error(slot, std::move(*from.error));
   } else {
-    slot.block = std::move(from.block);
-    slot.into = from.into;
+    if (Scatter* const scatter = slot.into.scatter()) {
+      scatter->sums = std::move(from.into.scatter()->sums);
+    } else if (!slot.into.is_callers()) {
+      slot.into = std::move(from.into);
+    }
     slot.found_generation = from.found_generation;
     slot.object_bytes = from.object_bytes;
     slot.range = from.range;
     slot.gzip = from.gzip;
     slot.restarts = from.restarts;
-    slot.sum = from.sum;
-    if (slot.scatter) slot.scatter->sums = std::move(from.scatter->sums);
+    if (slot.rare) slot.rare->sum = from.sum();
   }
   slot_done();
 }
 
 void ReadBatch::take_part(size_t i, ReadSlot& from, size_t part) {
   ReadSlot& slot = slots_[i];
-  if (!slot.has_into) {
-    slot.block = std::move(from.scatter->blocks[part]);
-    slot.into = slot.block.bytes();
+  const Scatter& parts = *from.into.scatter();
+  if (!slot.into.is_callers()) {
+    slot.into = ReadMemory(std::move(from.into.scatter()->blocks[part]));
   }
   slot.found_generation = from.found_generation;
   slot.object_bytes = from.object_bytes;
   slot.range = slot.asked;
   slot.gzip = from.gzip;
   slot.restarts = from.restarts;
-  if (slot.wanted_sum != ChecksumKind::kNone) slot.sum = from.scatter->sums[part];
+  if (slot.wanted_sum != ChecksumKind::kNone) slot.rare->sum = parts.sums[part];
   slot_done();
 }
 
@@ -238,9 +292,9 @@ void ReadBatch::set_error(ReadSlot& slot, Error error) {
 }
 
 void ReadBatch::forget_listing(ReadSlot& slot) {
-  slot.generation_size = 0;
+  slot.generation = {};
   slot.object_bytes = slot.listed_bytes = kUnknownSize;
-  slot.expected = slot.listed_checksum = {};
+  if (slot.whole) slot.expected = slot.listed_sum = {};
   slot.range = slot.first_piece.range = slot.asked;
   slot.choose_running_kind();
 }
@@ -250,14 +304,13 @@ void ReadBatch::restart(ReadSlot& slot, bool and_listing) {
   slot.error.reset();
   slot.failed.store(false, std::memory_order_relaxed);
   if (and_listing) {
-    slot.generation_size = 0;
+    slot.generation = {};
     slot.listed_bytes = kUnknownSize;
-    slot.listed_checksum = {};
-    slot.range_checksum = {};
-    if (slot.scatter) slot.scatter->expected.clear();
+    slot.listed_sum = {};
+    if (Scatter* const scatter = slot.into.scatter()) scatter->expected.clear();
   }
   slot.object_bytes = slot.listed_bytes;
-  slot.expected = slot.listed_checksum;
+  slot.expected = slot.listed_sum;
   slot.found_generation.assign("");
   slot.range = {slot.asked.begin, std::min(slot.asked.end, slot.object_bytes)};
   slot.choose_running_kind();

@@ -22,6 +22,7 @@
 #include "headrace/format/object_info.h"
 #include "headrace/format/running_sum.h"
 #include "headrace/store/generation_text.h"
+#include "headrace/store/read_memory.h"
 #include "headrace/store/scatter.h"
 
 namespace headrace {
@@ -48,7 +49,7 @@ struct ReadTarget {
   // Or read these parts, which `range` covers, as if each were read by itself: see join_ranges().
   // Their expected sums are of the kind that is wanted. Copied.
   std::span<const JoinedPart> parts = {};
-  // Fill in ReadSlot::sum, or Scatter::sums, with CRCs of this kind, even for a range; kNone: do
+  // Fill in ReadSlot::sum(), or Scatter::sums, with CRCs of this kind, even for a range; kNone: do
   // not.
   ChecksumKind wanted_sum = ChecksumKind::kNone;
 };
@@ -75,53 +76,83 @@ struct ReadPiece {
   }
 };
 
+// Pieces in a row, linked by `next`.
+struct PieceList {
+  ReadPiece* first = nullptr;
+  ReadPiece* last = nullptr;
+
+  static PieceList linked(ReadPiece* first);
+  bool empty() const { return first == nullptr; }
+  size_t count() const;  // takes a look at each
+  void append(const PieceList& others);
+  void append(ReadPiece& piece);
+  void prepend(const PieceList& others);
+  // There must be one.
+  ReadPiece& take_first();
+  // Takes out those for which `which` is true. They keep their order.
+  PieceList take_if(const std::function<bool(const ReadPiece&)>& which);
+};
+
 // One target and its outcome. Owned by the engine until the slot is done, then by the caller.
 struct ReadSlot {
-  uint32_t name_begin = 0, name_size = 0;  // in the batch's text
-  uint32_t generation_begin = 0, generation_size = 0;
-  uint32_t member_begin = 0, member_size = 0;
-  uint64_t object_bytes = kUnknownSize;
-  Checksum expected = {};                // of the whole object
-  uint64_t listed_bytes = kUnknownSize;  // what add() was given for both, for restart()
-  Checksum listed_checksum = {};
-  Checksum range_checksum = {};  // of `asked`, unless that is the whole object
-  ByteRange asked;               // what add() was given; [0, kUnknownSize) for a whole object
-  ByteRange range;               // the same, limited to the object once its size is known
-  bool whole = true;
-  bool has_into = false;  // including `scatter`, unless its memory is the engine's
-  bool gzip = false;      // the bytes are compressed (Content-Encoding: gzip), as stored
-  uint64_t plain_bytes = kUnknownSize;  // of the bytes after decompression, once counted
-  uint32_t restarts = 0;                // after a checksum mismatch, or a change of the object
-  std::span<std::byte> into = {};       // where the bytes go: the caller's memory or `block`
-  Block block;
-  std::unique_ptr<Scatter> scatter;  // or into these places; then `into` is empty
-  bool in_flight_charged = false;
-  uint64_t reserved_bytes = 0;      // by BlockPool::reserve(), until it has its memory
+  // In the batch's text.
+  struct Text {
+    uint32_t begin = 0, size = 0;
+    bool empty() const { return size == 0; }
+  };
+  // What few reads have.
+  struct Rare {
+    Text member;
+    Checksum sum = {};                    // see ReadSlot::sum()
+    uint64_t plain_bytes = kUnknownSize;  // after decompression, once counted
+  };
+
+  // What is read: what add() was given, and what is known by now.
+  Text name, generation;
+  uint64_t listed_bytes = kUnknownSize, object_bytes = kUnknownSize;  // of the whole object
+  Checksum listed_sum = {}, expected = {};  // of what is read: the whole object, or the range
+  ByteRange asked;                          // [0, kUnknownSize) for a whole object
+  ByteRange range;  // the same, limited to the object once its size is known
+  ReadMemory into;
+  std::unique_ptr<Rare> rare;
+
+  // What has become of it.
   GenerationText found_generation;  // the generation that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
-  std::atomic<bool> failed = false;
+
+  // How it is read.
   ReadPiece first_piece;
   std::unique_ptr<ReadPiece[]> more_pieces;
-  uint32_t piece_count = 1;
+  uint64_t reserved_bytes = 0;  // by BlockPool::reserve(), until it has its memory
   static constexpr uint32_t kNoLane = UINT32_MAX;
   uint32_t lane = kNoLane;  // whose thread alone ends it
+  uint32_t piece_count = 1;
   std::atomic<uint32_t> pieces_left = 1;
-  // The CRC of the bytes that arrived of the kind that is wanted, if the store sums what it reads.
-  Checksum sum = {};
+  uint32_t restarts = 0;  // after a checksum mismatch, or a change of the object
+  std::atomic<bool> failed = false;
+  bool in_flight_charged = false;
+  bool whole = true;  // and not a range
+  bool gzip = false;  // the bytes are compressed (Content-Encoding: gzip), as stored
   ChecksumKind wanted_sum = ChecksumKind::kNone;
   // The kind of CRC that is computed while the bytes arrive; kNone: none is. Fixed once there is
   // more than one piece. Sums of other kinds are computed when all has arrived.
   ChecksumKind running_kind = ChecksumKind::kNone;
 
+  // The CRC of the bytes that arrived of the kind that is wanted, if the store sums what it reads.
+  Checksum sum() const { return rare ? rare->sum : Checksum(); }
+  // Whether the file of this name inside the object is read; see ReadTarget::member.
+  bool has_member() const { return rare && !rare->member.empty(); }
+  Rare& make_rare() {
+    if (!rare) rare = std::make_unique<Rare>();
+    return *rare;
+  }
   // How many reads of callers it carries out.
-  uint64_t read_count() const { return scatter ? scatter->read_count() : 1; }
-  // The sum that the bytes should have.
-  const Checksum& expected_sum() const { return whole ? expected : range_checksum; }
+  uint64_t read_count() const { return into.scatter() ? into.scatter()->read_count() : 1; }
   // Before any byte has arrived. `if_unknown`: for a whole object whose sum is yet to be told.
   void choose_running_kind(ChecksumKind if_unknown = ChecksumKind::kNone);
   // Cuts the range, whose end is known, into the first piece, of `first_bytes`, and more pieces of
-  // `piece_bytes`, which are returned linked.
-  ReadPiece* split(uint64_t first_bytes, uint64_t piece_bytes);
+  // `piece_bytes`, which are returned.
+  PieceList split(uint64_t first_bytes, uint64_t piece_bytes);
   // Makes the range one piece again, of which nothing has arrived.
   void unsplit();
   // Where the next bytes of a piece go, of which some are missing; at most so many. Never empty.
@@ -165,14 +196,10 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   size_t size() const { return size_; }
   ReadSlot& slot(size_t index) { return slots_[index]; }
   const ReadSlot& slot(size_t index) const { return slots_[index]; }
-  std::string_view name(const ReadSlot& slot) const {
-    return std::string_view(text_).substr(slot.name_begin, slot.name_size);
-  }
-  std::string_view generation(const ReadSlot& slot) const {
-    return std::string_view(text_).substr(slot.generation_begin, slot.generation_size);
-  }
+  std::string_view name(const ReadSlot& slot) const { return text(slot.name); }
+  std::string_view generation(const ReadSlot& slot) const { return text(slot.generation); }
   std::string_view member(const ReadSlot& slot) const {
-    return std::string_view(text_).substr(slot.member_begin, slot.member_size);
+    return slot.has_member() ? text(slot.rare->member) : std::string_view();
   }
   // The bytes of all targets, counting `unknown_bytes` for each target of unknown size.
   uint64_t expected_bytes(uint64_t unknown_bytes) const;
@@ -233,6 +260,10 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
 
  private:
   explicit ReadBatch(size_t slot_count);
+  ReadSlot::Text keep(std::string_view text);
+  std::string_view text(const ReadSlot::Text& at) const {
+    return std::string_view(text_).substr(at.begin, at.size);
+  }
 
   std::string text_ = {};
   std::unique_ptr<ReadSlot[]> slots_;

@@ -19,15 +19,12 @@ uint64_t charge_of(const ReadSlot& slot, uint64_t size_bytes);
 // whole budget.
 bool needs_room(const BlockPool& pool, const ReadSlot& slot);
 
-// Allocates `size_bytes` for the slot if it has no memory yet. With `waited_for`, even beyond the
-// budget. Errors: kExhausted; a deferral if there is no room now.
-Result<void> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for);
+// Whether there is room now. If not, whoever asked waits for it, and asks again.
+enum class Room : uint8_t { kMade, kNotNow };
 
-// kExhausted without a message: there is no room at present. Users never see it; the read is tried
-// again once there is room.
-inline bool is_deferral(const Error& error) {
-  return error.code() == Code::kExhausted && error.message().empty();
-}
+// Allocates `size_bytes` for the slot if it has no memory yet. With `waited_for`, even beyond the
+// budget. Errors: kExhausted if there will never be room.
+Result<Room> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, bool waited_for);
 
 // Tries to get memory. If there is none, asks the pool to notify us and tries once more, because
 // room may have appeared in between. False: the pool will notify us.
@@ -38,7 +35,7 @@ bool try_or_ask_for_room(BlockPool& pool, Try&& attempt) {
   return attempt();
 }
 
-// The same for bytes that have come already, so it never defers: they must not be fetched again.
+// The same for bytes that have come already, and must not be fetched again: there is always room.
 // They count as in flight as far as there is room.
 Result<void> make_room_for_arrived(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes);
 

@@ -162,10 +162,10 @@ bool FileReader::advance(const std::shared_ptr<BatchRead>& read, std::optional<S
     if (Result<void> opened = open(batch, *current); !opened) error = opened.error();
   }
   if (!error) {
-    const Result<Admission> admission = admit(batch, slot);
-    if (!admission) {
-      error = admission.error();
-    } else if (*admission == Admission::kWait) {
+    const Result<Room> room = admit(batch, slot);
+    if (!room) {
+      error = room.error();
+    } else if (*room == Room::kNotNow) {
       ended.tell();
       const auto shared = std::make_shared<SlotRead>(std::move(*current));
       if (threads_->park(
@@ -197,7 +197,7 @@ Result<void> FileReader::open(ReadBatch& batch, SlotRead& current) {
   const ReadSlot& slot = batch.slot(current.slot_index);
   const std::string_view name = batch.name(slot);
   if (Result<void> good = check_name(name); !good) return good;
-  if (slot.member_size > 0) {
+  if (slot.has_member()) {
     return invalid_argument("files are not read by members, such as ", batch.member(slot));
   }
   ++current.read_count;
@@ -218,7 +218,7 @@ Result<void> FileReader::open(ReadBatch& batch, SlotRead& current) {
 
 bool FileReader::is_read_as_listed(const ReadBatch& batch, const SlotRead& current) const {
   const ReadSlot& slot = batch.slot(current.slot_index);
-  return current.read_count == 1 && slot.generation_size > 0 &&
+  return current.read_count == 1 && !slot.generation.empty() &&
          current.listed_bytes <= range_threshold_bytes_ && slot.asked.begin <= slot.range.end &&
          slot.check_destination();
 }
@@ -236,35 +236,34 @@ Result<void> FileReader::take_size(ReadBatch& batch, const SlotRead& current) {
     if (on_change_ == OnChange::kError) {
       return fail(Code::kPreconditionFailed, "has changed since it was listed");
     }
-    slot.expected = slot.range_checksum = {};  // the sums are the listed generation's
-    if (slot.scatter) slot.scatter->expected.clear();
+    slot.expected = {};  // the sums are the listed generation's
+    if (slot.into.scatter()) slot.into.scatter()->expected.clear();
   }
   if (Result<void> limited = slot.limit_to(size_bytes); !limited) return limited;
   slot.object_bytes = size_bytes;
   Result<void> fits = slot.check_destination();
-  if (!fits && slot.scatter && slot.scatter->is_joined) return fits;  // each range is tried alone
-  if (!fits && (changed || current.read_count > 1)) {                 // it did once
+  // Each range is tried alone.
+  if (!fits && slot.into.scatter() && slot.into.scatter()->is_joined) return fits;
+  if (!fits && (changed || current.read_count > 1)) {  // it did once
     return fail(Code::kPreconditionFailed, "has changed: ", fits.error().message());
   }
   return fits;
 }
 
-Result<FileReader::Admission> FileReader::admit(ReadBatch& batch, ReadSlot& slot) {
-  Result<void> room;
+Result<Room> FileReader::admit(ReadBatch& batch, ReadSlot& slot) {
+  Result<Room> room = Room::kNotNow;
   const uint64_t size_bytes = slot.range.size_bytes();
-  const bool admitted = try_or_ask_for_room(*pool_, [&] {
+  const bool waits = !try_or_ask_for_room(*pool_, [&] {
     const bool waited_for = batch.waited_for();
     if (needs_room(*pool_, slot) &&
         !pool_->may_begin_flight(charge_of(slot, size_bytes), batch.order, waited_for)) {
       return false;
     }
     room = make_room(*pool_, slot, size_bytes, waited_for);
-    return room || !is_deferral(room.error());
+    return !room || *room == Room::kMade;
   });
-  if (!admitted) return Admission::kWait;
-  pool_->leave_line(batch.order);
-  if (room) return Admission::kAdmitted;
-  return std::unexpected(std::move(room.error()));
+  if (!waits) pool_->leave_line(batch.order);
+  return room;
 }
 
 void FileReader::begin_pieces(ReadSlot& slot) const {
@@ -376,8 +375,9 @@ Result<FileReader::Outcome> FileReader::check_unchanged(const ReadBatch& batch, 
                                       : generation.view() != batch.generation(slot);
   if (changed) return Outcome::kChanged;
   Checksum sum = slot.join_sums();
-  if (slot.scatter) count(metrics_->checksums_verified_total, slot.scatter->compare());
-  if (const Checksum& expected = slot.expected_sum(); compares(verify_, expected.kind())) {
+  if (slot.into.scatter())
+    count(metrics_->checksums_verified_total, slot.into.scatter()->compare());
+  if (const Checksum& expected = slot.expected; compares(verify_, expected.kind())) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
     if (sum != expected) {
       return corrupt(slot.whole ? "its " : "the range's ", label(sum.kind()), " is ",

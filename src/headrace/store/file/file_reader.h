@@ -18,6 +18,7 @@
 #include "headrace/store/file/file_root.h"
 #include "headrace/store/options.h"
 #include "headrace/store/read_batch.h"
+#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 
@@ -44,7 +45,6 @@ class FileReader : public std::enable_shared_from_this<FileReader> {
   struct SlotRead;
   struct LargeRead;
   class Ended;
-  enum class Admission : uint8_t { kAdmitted, kWait };
   enum class Outcome : uint8_t { kComplete, kChanged };
 
   void run(const std::shared_ptr<BatchRead>& read, std::optional<SlotRead> current);
@@ -55,7 +55,7 @@ class FileReader : public std::enable_shared_from_this<FileReader> {
   Result<void> open(ReadBatch& batch, SlotRead& current);
   bool is_read_as_listed(const ReadBatch& batch, const SlotRead& current) const;
   Result<void> take_size(ReadBatch& batch, const SlotRead& current);
-  Result<Admission> admit(ReadBatch& batch, ReadSlot& slot);
+  Result<Room> admit(ReadBatch& batch, ReadSlot& slot);
   Result<Outcome> transfer(ReadBatch& batch, SlotRead& current, Ended& ended);
   Result<Outcome> check_unchanged(const ReadBatch& batch, ReadSlot& slot, const SlotRead& current);
   // Makes the slot one piece of all that it asks for.

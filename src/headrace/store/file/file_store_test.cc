@@ -288,9 +288,10 @@ TEST_F(FileStoreTest, ARangeGoesIntoSeveralPlacesAndEachIsSummed) {
     EXPECT_TRUE(large == text.substr(7, 3 * kMiB));
     EXPECT_TRUE(small == text.substr(3 * kMiB + 100, 100));
     EXPECT_TRUE(rest == text.substr(4 * kMiB));
-    EXPECT_THAT(slot.scatter->sums, ElementsAre(sum_of(ChecksumKind::kCrc32, places[0].into),
-                                                sum_of(ChecksumKind::kCrc32, places[1].into),
-                                                sum_of(ChecksumKind::kCrc32, places[2].into)));
+    EXPECT_THAT(slot.into.scatter()->sums,
+                ElementsAre(sum_of(ChecksumKind::kCrc32, places[0].into),
+                            sum_of(ChecksumKind::kCrc32, places[1].into),
+                            sum_of(ChecksumKind::kCrc32, places[2].into)));
     EXPECT_EQ(pool_->use().peak_live_bytes, 0u);
   }
 }
@@ -309,7 +310,7 @@ TEST_F(FileStoreTest, TheSumOfARangeIsToldIfItIsWanted) {
   put("a", "0123456789");
   const auto batch =
       read({{.name = "a", .range = ByteRange{2, 5}, .wanted_sum = ChecksumKind::kCrc32c}});
-  EXPECT_EQ(batch->slot(0).sum, sum_of(ChecksumKind::kCrc32c, bytes_of("234")));
+  EXPECT_EQ(batch->slot(0).sum(), sum_of(ChecksumKind::kCrc32c, bytes_of("234")));
 }
 
 TEST_F(FileStoreTest, LargeObjectsAreReadByPiecesAndTheirSumsJoined) {

@@ -39,7 +39,7 @@ void ListAttempt::build(HttpRequest& request) {
 Result<std::span<std::byte>> ListAttempt::body_space(uint64_t outstanding_bytes) {
   Result<std::span<std::byte>> space = TextAttempt::body_space(outstanding_bytes);
   const bool is_too_large = !space && long_page_ && long_page_->ask_for_less(most_bytes());
-  if (is_too_large) return std::unexpected(take_no_body().error());
+  if (is_too_large) return std::unexpected(take_no_body(Verdict::kAgain).error());
   return space;
 }
 

@@ -35,7 +35,7 @@ struct BatchGet {
   // Whether the sum of the bytes is compared: as for any read, and wherever a generation was asked
   // for, which only the sum can prove.
   static bool compares_sum(Verify verify, const ReadBatch& batch, const ReadSlot& slot) {
-    const ChecksumKind kind = slot.expected_sum().kind();
+    const ChecksumKind kind = slot.expected.kind();
     return compares(verify, kind) ||
            (!batch.generation(slot).empty() && compares(Verify::kCrcs, kind));
   }

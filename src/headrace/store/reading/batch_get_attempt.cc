@@ -144,7 +144,7 @@ void BatchGetAttempt::end_member() {
   current_.reset();
   ReadSlot& its = slot(at);
   Checksum sum = its.join_sums();
-  const Checksum& expected = its.expected_sum();
+  const Checksum& expected = its.expected;
   const bool is_proved = BatchGet::compares_sum(get_->verify, *get_->batch, its);
   if (is_proved) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), its.into);

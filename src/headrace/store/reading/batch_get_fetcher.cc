@@ -16,10 +16,9 @@ using std::chrono::steady_clock;
 void prepare(ReadSlot& slot) {
   ReadPiece& piece = slot.first_piece;
   piece.range = slot.range;
-  if (slot.running_kind == ChecksumKind::kNone && !slot.scatter &&
-      slot.range.size_bytes() > kSumAtOnceBytes &&
-      compares(Verify::kCrcs, slot.expected_sum().kind())) {
-    slot.running_kind = slot.expected_sum().kind();
+  if (slot.running_kind == ChecksumKind::kNone && !slot.into.scatter() &&
+      slot.range.size_bytes() > kSumAtOnceBytes && compares(Verify::kCrcs, slot.expected.kind())) {
+    slot.running_kind = slot.expected.kind();
   }
   piece.reset(slot.running_kind);
 }
@@ -49,14 +48,14 @@ Fetcher::Limits BatchGetFetcher::limits() const {
 }
 
 bool BatchGetFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const {
-  if (slot.name_size == 0 || slot.object_bytes == kUnknownSize || !slot.check_destination()) {
+  if (slot.name.empty() || slot.object_bytes == kUnknownSize || !slot.check_destination()) {
     return false;
   }
   const ByteRange& range = slot.range;
   if (range.begin > range.end || range.end > slot.object_bytes) return false;
   if (!slot.whole && (range.size_bytes() == 0 || !service_.record->takes_ranges())) return false;
   // Digests take longer than an I/O thread may take; and nothing else proves a generation.
-  const ChecksumKind kind = slot.expected_sum().kind();
+  const ChecksumKind kind = slot.expected.kind();
   const bool must_compare = compares(verify_, kind) || !batch.generation(slot).empty();
   if (must_compare && !compares(Verify::kCrcs, kind)) return false;
   return service_.gets->can_name({.name = batch.name(slot), .member = batch.member(slot)});
@@ -92,7 +91,8 @@ std::shared_ptr<FetchGroup> BatchGetFetcher::make_group(std::shared_ptr<ReadBatc
   auto group = std::make_shared<Group>(std::move(batch), std::move(store), std::move(parts));
   for (const uint32_t index : group->parts.slots) {
     const ReadSlot& slot = group->batch->slot(index);
-    if (!slot.has_into) group->need_bytes += BlockPool::charged_bytes(slot.range.size_bytes());
+    if (!slot.into.is_callers())
+      group->need_bytes += BlockPool::charged_bytes(slot.range.size_bytes());
   }
   return group;
 }

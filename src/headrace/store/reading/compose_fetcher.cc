@@ -35,7 +35,7 @@ std::span<std::byte> joined_memory(ReadBatch& batch, const PlannedGroup& group) 
   uint64_t size_bytes = 0;
   for (const uint32_t index : group.slots) {
     const ReadSlot& slot = batch.slot(index);
-    if (!slot.has_into) return {};
+    if (!slot.into.is_callers()) return {};
     if (slot.into.empty()) continue;
     if (begin == nullptr) begin = slot.into.data();
     if (slot.into.data() != begin + size_bytes) return {};
@@ -64,7 +64,7 @@ struct ComposeFetcher::Group final : FetchGroup {
         into(joined_memory(*batch, parts)) {
     for (const uint32_t index : parts.slots) {
       const ReadSlot& slot = batch->slot(index);
-      if (!slot.has_into) parts_need += BlockPool::charged_bytes(slot.listed_bytes);
+      if (!slot.into.is_callers()) parts_need += BlockPool::charged_bytes(slot.listed_bytes);
     }
     // Room for the whole and its parts. The room for the whole is released just before the read,
     // which reserves its own.
@@ -93,9 +93,10 @@ bool ComposeFetcher::is_ready() const {
 }
 
 bool ComposeFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const {
-  return slot.whole && slot.name_size > 0 && slot.member_size == 0 &&
+  return slot.whole && !slot.name.empty() && !slot.has_member() &&
          !batch.generation(slot).empty() && slot.listed_bytes != kUnknownSize &&
-         slot.listed_checksum.crc32c() && (!slot.has_into || slot.into.size() == slot.listed_bytes);
+         slot.listed_sum.crc32c() &&
+         (!slot.into.is_callers() || slot.into.size() == slot.listed_bytes);
 }
 
 std::shared_ptr<FetchGroup> ComposeFetcher::make_group(std::shared_ptr<ReadBatch> batch,
@@ -116,7 +117,7 @@ void ComposeFetcher::begin(const Reads& reads, const std::shared_ptr<FetchGroup>
     request.sources.push_back({.name = bucket_.root.full_name(batch.name(slot)),
                                .generation = std::string(batch.generation(slot)),
                                .size_bytes = slot.listed_bytes,
-                               .crc32c = *slot.listed_checksum.crc32c()});
+                               .crc32c = *slot.listed_sum.crc32c()});
   }
   // Nobody writes to the caller's memory until it is composed.
   bucket_.store->compose(std::move(request))->then([this, reads, group](Result<ObjectInfo> result) {
@@ -212,19 +213,18 @@ void ComposeFetcher::split(const Reads& reads, const std::shared_ptr<Group>& gro
   uint64_t begin = 0;
   for (const uint32_t index : group->parts.slots) {
     ReadSlot& slot = batch.slot(index);
-    const std::span<const std::byte> part = whole.into.subspan(begin, slot.listed_bytes);
+    const std::span<const std::byte> part = whole.into.bytes().subspan(begin, slot.listed_bytes);
     begin += slot.listed_bytes;
     // Only the answer to a read of the part itself tells whether it has Content-Encoding: gzip.
-    if (Crc32c().extended(part) != *slot.listed_checksum.crc32c() ||
+    if (Crc32c().extended(part) != *slot.listed_sum.crc32c() ||
         (decompresses_ && looks_compressed(part))) {
       again.push_back(index);
       continue;
     }
     done.push_back(index);
-    if (!slot.has_into && !part.empty()) {
-      slot.block = resources_.pool->allocate(part.size());
-      slot.into = slot.block.bytes();
-      if (slot.block.data() == nullptr) {
+    if (!slot.into.is_callers() && !part.empty()) {
+      slot.into = ReadMemory(resources_.pool->allocate(part.size()));
+      if (slot.into.data() == nullptr) {
         batch.set_error(slot, Error(Code::kExhausted,
                                     cat("the system has no memory for ", part.size(), " bytes"))
                                   .with_url(group->store->url_of(batch.name(slot))));
@@ -236,7 +236,7 @@ void ComposeFetcher::split(const Reads& reads, const std::shared_ptr<Group>& gro
     }
     slot.found_generation.assign(batch.generation(slot));
   }
-  whole.block.release();
+  whole.into.release();
   reads->release(*group);
   // The whole has already been counted as one object.
   count(resources_.metrics->objects_read_total, done.size() - std::min<size_t>(done.size(), 1));

@@ -35,7 +35,7 @@ void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
   const size_t lane_count = host_.lanes.size();
-  std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
+  std::vector<PieceList> shares(lane_count);
   const size_t rotation = remote_->next_lane_index();
   const size_t slot_count = batch->size();
   size_t dealt_count = 0;
@@ -44,7 +44,7 @@ void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
     ReadSlot& slot = batch->slot(i);
     std::optional<Error> refused;
     if (pass == nullptr) refused = Error(Code::kCancelled, "the engine was stopped");
-    if (slot.name_size == 0) refused = Error(Code::kInvalidArgument, kEmptyName);
+    if (slot.name.empty()) refused = Error(Code::kInvalidArgument, kEmptyName);
     if (refused) {
       batch->set_error(slot, std::move(*refused).with_url(protocol_.url_of(batch->name(slot))));
       batch->slot_done();
@@ -55,9 +55,7 @@ void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
     piece.reader = this;
     // Neighbours in the batch go to different threads, so that the batch is done as soon as
     // possible.
-    const uint32_t lane = lane_of(i);
-    (lasts[lane] != nullptr ? lasts[lane]->next : firsts[lane]) = &piece;
-    lasts[lane] = &piece;
+    shares[lane_of(i)].append(piece);
     ++dealt_count;
   }
   // Before the first lane may start: from then on the batch may end at any moment.
@@ -68,10 +66,10 @@ void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
     host_.reads.queued_changed(*batch);
   }
   for (size_t i = 0; i < lane_count; ++i) {
-    if (firsts[i] == nullptr) continue;
+    if (shares[i].empty()) continue;
     HostLane* lane = host_.lanes[i].get();
-    lane->thread().post([lane, first = firsts[i]] {
-      lane->add(first);
+    lane->thread().post([lane, first = shares[i].first] {  // two words, which need no allocation
+      lane->add(PieceList::linked(first));
       lane->pump();
     });
   }
@@ -115,34 +113,28 @@ void HttpReader::on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch) {
   }
 }
 
-void HttpReader::fail_all(HostLane& lane, ReadPiece* first, const Error& error) {
-  ReadPiece* next = nullptr;
-  for (ReadPiece* piece = first; piece != nullptr; piece = next) {
-    next = piece->next;
-    piece_failed(lane, *piece, error);
-  }
+void HttpReader::fail_all(HostLane& lane, PieceList pieces, const Error& error) {
+  while (!pieces.empty()) piece_failed(lane, pieces.take_first(), error);
 }
 
 // Deals pieces out to all lanes, so that every I/O thread reads part of a large object.
-void HttpReader::spread(HostLane& lane, ReadPiece* pieces) {
-  if (pieces != nullptr) pieces->batch->take_from_lane(pieces->batch->slot(pieces->slot_index));
+void HttpReader::spread(HostLane& lane, PieceList pieces) {
+  if (pieces.empty()) return;
+  ReadBatch& batch = *pieces.first->batch;
+  batch.take_from_lane(batch.slot(pieces.first->slot_index));
   const size_t lane_count = host_.lanes.size();
-  std::vector<ReadPiece*> firsts(lane_count, nullptr), lasts(lane_count, nullptr);
-  for (size_t i = lane.thread().index(); pieces != nullptr; ++i) {
-    ReadPiece* piece = std::exchange(pieces, pieces->next);
-    piece->next = nullptr;
-    const size_t to = (i + 1) % lane_count;
-    (lasts[to] != nullptr ? lasts[to]->next : firsts[to]) = piece;
-    lasts[to] = piece;
+  std::vector<PieceList> shares(lane_count);
+  for (size_t i = lane.thread().index(); !pieces.empty(); ++i) {
+    shares[(i + 1) % lane_count].append(pieces.take_first());
   }
   for (size_t i = 0; i < lane_count; ++i) {
-    if (firsts[i] == nullptr) continue;
+    if (shares[i].empty()) continue;
     HostLane* to = host_.lanes[i].get();
-    to->thread().post([self = shared_from_this(), to, first = firsts[i]] {
-      if (first->batch->cancelled()) {  // this lane may have dropped its pieces already
-        self->fail_all(*to, first, cancelled());
+    to->thread().post([self = shared_from_this(), to, share = shares[i]] {
+      if (share.first->batch->cancelled()) {  // this lane may have dropped its pieces already
+        self->fail_all(*to, share, cancelled());
       } else {
-        to->add_in_front(first);
+        to->add_in_front(share);
       }
       to->pump();
     });
@@ -167,22 +159,22 @@ awaitable<void> HttpReader::read_piece(Slot& request_slot, ReadPiece& piece, Htt
   }
   const bool lead = &piece == &slot.first_piece;
   if (lead) {
-    Result<void> ready = prepare(lane, slot, piece);
-    if (!ready && is_deferral(ready.error())) {
-      defer(lane, piece);
-      co_return;
-    }
+    Result<Room> ready = prepare(lane, slot, piece);
     if (!ready) {
       piece_failed(lane, piece, std::move(ready.error()));
+      co_return;
+    }
+    if (*ready == Room::kNotNow) {
+      defer(lane, piece);
       co_return;
     }
   }
 
   Operation operation(request_slot, remote_->context(lane), &batch);
   ReadAttempt attempt(protocol_, rules_, lane.pool(), slot, piece);
-  attempt.on_split = [this, &lane](ReadPiece* pieces) { spread(lane, pieces); };
+  attempt.on_split = [this, &lane](PieceList pieces) { spread(lane, pieces); };
   Result<void> done = co_await operation.run(attempt, request);
-  if (!done && is_deferral(done.error())) {
+  if (done && attempt.lacks_room()) {
     defer(lane, piece);
     co_return;
   }
@@ -198,20 +190,23 @@ void HttpReader::defer(HostLane& lane, ReadPiece& piece) {
 }
 
 // What can be done before the first request of a slot.
-Result<void> HttpReader::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
-  if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) return limited;
+Result<Room> HttpReader::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead) {
+  if (Result<void> limited = slot.limit_to(slot.object_bytes); !limited) {
+    return std::unexpected(std::move(limited.error()));
+  }
   // A sum that is not compared must not keep away the one that the store tells.
   if (!compares(rules_.verify, slot.expected.kind())) slot.expected = {};
   const bool size_known = slot.object_bytes != kUnknownSize;
   const uint64_t wanted = slot.range.size_bytes();
   if (size_known) {
-    if (Result<void> fits = slot.check_destination(); !fits) return fits;
-    if (Result<void> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for()); !room) {
-      return std::unexpected(std::move(room.error()));
+    if (Result<void> fits = slot.check_destination(); !fits) {
+      return std::unexpected(std::move(fits.error()));
     }
+    Result<Room> room = make_room(lane.pool(), slot, wanted, lead.batch->waited_for());
+    if (!room || *room == Room::kNotNow) return room;
   }
   if (wanted > rules_.range_threshold_bytes && slot.piece_count == 1) {
-    if (size_known && slot.generation_size > 0 &&
+    if (size_known && !slot.generation.empty() &&
         !ReadAttempt::lacks_sum(protocol_, rules_, slot)) {
       // Written before the pieces are given to other threads, where they only compare it.
       slot.found_generation.assign(lead.batch->generation(slot));
@@ -223,7 +218,7 @@ Result<void> HttpReader::prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead
       lead.range.end = kUnknownSize;
     }
   }
-  return {};
+  return Room::kMade;
 }
 
 void HttpReader::piece_failed(HostLane& lane, ReadPiece& piece, Error error) {
@@ -250,11 +245,11 @@ bool HttpReader::should_restart(const ReadSlot& slot) const {
 
 Result<void> HttpReader::verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                                 Metrics& metrics) {
-  if (slot.scatter) {
-    tally(metrics.checksums_verified_total, slot.scatter->compare());
+  if (slot.into.scatter()) {
+    tally(metrics.checksums_verified_total, slot.into.scatter()->compare());
     return {};
   }
-  const Checksum& expected = slot.expected_sum();
+  const Checksum& expected = slot.expected;
   if (!compares(rules_.verify, expected.kind())) {
     if (rules_.verify != Verify::kNone && slot.whole && !slot.into.empty()) {
       host_.log.unverified([&] { return protocol_.url_of(batch.name(slot)); }, expected.kind());
@@ -272,7 +267,7 @@ Result<void> HttpReader::verify(const ReadBatch& batch, ReadSlot& slot, const Ch
 void HttpReader::slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot) {
   if (slot.error) return conclude(lane, batch, slot, {});
   const Checksum sum = slot.join_sums();
-  const ChecksumKind kind = slot.expected_sum().kind();
+  const ChecksumKind kind = slot.expected.kind();
   if (kind == sum.kind() || !compares(rules_.verify, kind)) return conclude(lane, batch, slot, sum);
   if (kind == ChecksumKind::kXxh64 && slot.into.size() <= kSumAtOnceBytes) {
     return conclude(lane, batch, slot, sum_of(kind, slot.into));
@@ -340,12 +335,13 @@ void HttpReader::conclude(HostLane& lane, ReadBatch& batch, ReadSlot& slot, cons
 }
 
 // Memory for the decompressed object. Its size is what the gzip data claims, or is counted if that
-// turns out to be wrong. Errors: a deferral if there is no room now.
-Result<Block> HttpReader::plain_memory(ReadBatch& batch, ReadSlot& slot) {
+// turns out to be wrong. None if there is no room now.
+Result<std::optional<Block>> HttpReader::plain_memory(ReadBatch& batch, ReadSlot& slot) {
   BlockPool& pool = *engine_.pool;
-  const std::span<const std::byte> packed = slot.block.bytes();
-  uint64_t size_bytes =
-      slot.plain_bytes != kUnknownSize ? slot.plain_bytes : gunzipped_bytes_hint(packed);
+  const std::span<const std::byte> packed = slot.into.block().bytes();
+  uint64_t size_bytes = slot.rare && slot.rare->plain_bytes != kUnknownSize
+                            ? slot.rare->plain_bytes
+                            : gunzipped_bytes_hint(packed);
   if (BlockPool::charged_bytes(size_bytes) > pool.budget_bytes()) {
     const Result<uint64_t> counted = gunzipped_bytes(packed, pool.budget_bytes());
     if (!counted) return std::unexpected(counted.error());
@@ -357,29 +353,30 @@ Result<Block> HttpReader::plain_memory(ReadBatch& batch, ReadSlot& slot) {
     block = at_once ? pool.allocate(size_bytes) : pool.allocate_within_budget(size_bytes);
     return block.has_value();
   };
-  if (!try_or_ask_for_room(pool, allocate)) return fail(Code::kExhausted);
+  if (!try_or_ask_for_room(pool, allocate)) return std::nullopt;
   if (size_bytes > 0 && block->data() == nullptr) {
     return fail(Code::kExhausted, "the system has no memory for ", size_bytes, " bytes");
   }
-  return std::move(*block);
+  return block;
 }
 
 // Runs on a compute thread. If there is no memory it waits, like a read, without occupying the
 // thread.
 void HttpReader::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   Result<void> done;
-  if (slot.has_into || !slot.whole) {
+  if (slot.into.is_callers() || !slot.whole) {
     done = invalid_argument(
         "it is stored as gzip: it can be decompressed only when it is read "
         "whole and into the engine's memory");
   }
+  uint64_t& plain_bytes = slot.make_rare().plain_bytes;
   while (done) {
     ThreadPool& compute = *engine_.compute;
     const uint64_t seen = compute.wake_count();
     // Before checking whether the batch is waited for; want() does these two in the opposite order.
     engine_.decompressions_waiting.fetch_add(1, std::memory_order_seq_cst);
-    Result<Block> plain = plain_memory(*batch, slot);
-    if (!plain && is_deferral(plain.error())) {
+    Result<std::optional<Block>> plain = plain_memory(*batch, slot);
+    if (plain && !*plain) {
       const bool parked = compute.park(
           [self = shared_from_this(), batch, &slot] {
             self->engine_.decompressions_waiting.fetch_sub(1, std::memory_order_seq_cst);
@@ -394,23 +391,23 @@ void HttpReader::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
       done = std::unexpected(std::move(plain.error()));
       break;
     }
-    const Result<uint64_t> size_bytes = gunzip(slot.block.bytes(), plain->bytes());
-    const bool lied = size_bytes ? *size_bytes != plain->size_bytes()
+    Block& block = **plain;
+    const Result<uint64_t> size_bytes = gunzip(slot.into.block().bytes(), block.bytes());
+    const bool lied = size_bytes ? *size_bytes != block.size_bytes()
                                  : size_bytes.error().code() == Code::kExhausted;
-    if (lied && slot.plain_bytes == kUnknownSize) {
-      plain->release();
+    if (lied && plain_bytes == kUnknownSize) {
+      block.release();
       const Result<uint64_t> counted =
-          gunzipped_bytes(slot.block.bytes(), engine_.pool->budget_bytes());
+          gunzipped_bytes(slot.into.block().bytes(), engine_.pool->budget_bytes());
       if (counted) {
-        slot.plain_bytes = *counted;
+        plain_bytes = *counted;
       } else {
         done = std::unexpected(counted.error());
       }
       continue;
     }
     if (size_bytes) {
-      slot.block = std::move(*plain);
-      slot.into = slot.block.bytes();
+      slot.into = ReadMemory(std::move(block));
     } else {
       done = std::unexpected(size_bytes.error());
     }

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "headrace/store/object_store.h"
 #include "headrace/store/read_batch.h"
 #include "headrace/store/reading/read_attempt.h"
+#include "headrace/store/slot_memory.h"
 #include "headrace/store/transfer/remote_root.h"
 
 namespace headrace {
@@ -36,11 +38,11 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
   static constexpr uint64_t kFirstGuessBytes = 256 * kKiB;
 
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
-  void spread(HostLane& lane, ReadPiece* pieces);
-  void fail_all(HostLane& lane, ReadPiece* first, const Error& error);
+  void spread(HostLane& lane, PieceList pieces);
+  void fail_all(HostLane& lane, PieceList pieces, const Error& error);
   // Back into the queue until there is room.
   void defer(HostLane& lane, ReadPiece& piece);
-  Result<void> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
+  Result<Room> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);
   void piece_done(HostLane& lane, ReadPiece& piece);
   void slot_done(HostLane& lane, ReadBatch& batch, ReadSlot& slot);
   bool should_restart(const ReadSlot& slot) const;
@@ -49,7 +51,7 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
   Result<void> verify(const ReadBatch& batch, ReadSlot& slot, const Checksum& sum,
                       Metrics& metrics);
   void decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot);
-  Result<Block> plain_memory(ReadBatch& batch, ReadSlot& slot);
+  Result<std::optional<Block>> plain_memory(ReadBatch& batch, ReadSlot& slot);
 
   const std::shared_ptr<RemoteRoot> remote_;  // and three of its parts:
   const EngineResources& engine_;

@@ -25,7 +25,7 @@ class MemoryTest : public ::testing::Test {
     for (size_t i = 0; i < batch.size(); ++i) EXPECT_THAT(outcome(batch, i), Gives(bytes));
   }
   static void let_go(ReadBatch& batch) {
-    for (size_t i = 0; i < batch.size(); ++i) batch.slot(i).block.release();
+    for (size_t i = 0; i < batch.size(); ++i) batch.slot(i).into.block().release();
   }
   uint64_t media_requests() { return server_.stat("/by_kind/media"); }
   // What was posted to the I/O threads before this has been done when it returns.
@@ -179,7 +179,7 @@ TEST_F(MemoryTest, ReadsThatHaveEndedMakeRoomForOthersOfTheirBatch) {
   wait_for(*batch);
   for (size_t i = 0; i < targets.size(); ++i) {
     EXPECT_FALSE(batch->slot(i).error) << batch->slot(i).error->to_string();
-    batch->slot(i).block.release();
+    batch->slot(i).into.block().release();
   }
   EXPECT_EQ(small.pool().in_flight_bytes(), 0u);
 }

@@ -85,7 +85,7 @@ bool ReadAttempt::lacks_sum(const Protocol& protocol, const ReadRules& rules,
 
 std::string ReadAttempt::url() const {
   const std::string url = protocol().url_of(piece_.batch->name(slot_));
-  return slot_.member_size == 0 ? url : cat(url, "/", piece_.batch->member(slot_));
+  return !slot_.has_member() ? url : cat(url, "/", piece_.batch->member(slot_));
 }
 
 std::optional<ByteRange> ReadAttempt::asked_range() const {
@@ -122,7 +122,7 @@ void ReadAttempt::build(HttpRequest& request) {
     protocol().build_stat(request, piece_.batch->name(slot_));
     return;
   }
-  if (slot_.member_size > 0) {  // the answer is the whole member
+  if (slot_.has_member()) {  // the answer is the whole member
     protocol().build_member_read(request, piece_.batch->name(slot_), piece_.batch->member(slot_));
     return;
   }
@@ -138,7 +138,7 @@ Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
   if (slot_.object_bytes != kUnknownSize) {
     if (slot_.object_bytes == object_bytes) return {};
     const bool was_told = slot_.listed_bytes != kUnknownSize;
-    if (was_told && slot_.generation_size == 0) {
+    if (was_told && slot_.generation.empty()) {
       return fail(Code::kPreconditionFailed, "has ", object_bytes, " bytes, and not the ",
                   slot_.object_bytes,
                   " that were expected: it has changed since it was listed, or ",
@@ -160,11 +160,14 @@ void ReadAttempt::take_sum(const Checksum& checksum) {
   if (slot_.piece_count == 1 && piece_.received_bytes == 0) slot_.choose_running_kind();
 }
 
-Result<void> ReadAttempt::fit_memory(bool arrived) {
-  if (Result<void> fits = slot_.check_destination(); !fits || slot_.has_into) return fits;
-  const uint64_t wanted = slot_.range.size_bytes();
-  return arrived ? make_room_for_arrived(pool_, slot_, wanted)
-                 : make_room(pool_, slot_, wanted, piece_.batch->waited_for());
+// For the bytes that are to come. If there is no room for them now, they are asked for once more.
+Result<void> ReadAttempt::fit_memory() {
+  if (Result<void> fits = slot_.check_destination(); !fits) return fits;
+  const Result<Room> room =
+      make_room(pool_, slot_, slot_.range.size_bytes(), piece_.batch->waited_for());
+  if (!room) return std::unexpected(room.error());
+  lacks_room_ = *room == Room::kNotNow;
+  return lacks_room_ ? take_no_body(Verdict::kDone) : Result<void>();
 }
 
 // A body of unknown length begins. Whether all of it came shows from its end, the size that the
@@ -181,12 +184,12 @@ Result<void> ReadAttempt::begin_growing(const ResponseHead& head, bool has_sum) 
 }
 
 bool ReadAttempt::is_pinned() const {
-  return !slot_.found_generation.empty() || slot_.generation_size > 0;
+  return !slot_.found_generation.empty() || !slot_.generation.empty();
 }
 
 Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
   const ReadFacts facts = protocol().read_facts(head);
-  if (!facts.foreign.empty() && slot_.member_size == 0) {
+  if (!facts.foreign.empty() && !slot_.has_member()) {
     return fail(Code::kInvalidArgument, facts.foreign);
   }
   if (facts.sums_differ && rules_.verify != Verify::kNone) {
@@ -208,7 +211,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
           "the server decompressed it on the way, so what came is not what is stored "
           "and cannot be checked");
     }
-    if (slot_.has_into || !slot_.whole || slot_.piece_count > 1) {
+    if (slot_.into.is_callers() || !slot_.whole || slot_.piece_count > 1) {
       return invalid_argument(
           "the server decompressed it on the way: it can be read only whole, in "
           "one request, and into the engine's memory");
@@ -263,7 +266,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
       slot_.range.size_bytes() > rules_.range_threshold_bytes) {
     // All of a large object would come by one request. With its size and sum known, it is read in
     // parts.
-    return take_no_body();
+    return take_no_body(Verdict::kAgain);
   }
   if (slot_.object_bytes == kUnknownSize) {
     // Only the body of the whole object can tell the size, by its end.
@@ -287,9 +290,8 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     if (slot_.found_generation.empty()) {
       slot_.found_generation.assign(piece_.batch->generation(slot_));
     }
-    ReadPiece* more = slot_.split(std::min(said->sent.end, slot_.range.end) - slot_.range.begin,
-                                  rules_.range_bytes);
-    if (more != nullptr) on_split(more);
+    on_split(slot_.split(std::min(said->sent.end, slot_.range.end) - slot_.range.begin,
+                         rules_.range_bytes));
   } else {
     piece_.range.end = std::min(piece_.range.end, slot_.range.end);
   }
@@ -371,9 +373,9 @@ Result<Attempt::Verdict> ReadAttempt::finish() {
       return std::unexpected(std::move(taken.error()));
     }
     piece_.range = slot_.range;
-    if (Result<void> fitted = fit_memory(/*arrived=*/true); !fitted) {
-      return std::unexpected(std::move(fitted.error()));
-    }
+    Result<void> fitted = slot_.check_destination();
+    if (fitted) fitted = make_room_for_arrived(pool_, slot_, slot_.range.size_bytes());
+    if (!fitted) return std::unexpected(std::move(fitted.error()));
     const std::span<const std::byte> bytes = std::span(growing_).subspan(
         static_cast<size_t>(slot_.range.begin), static_cast<size_t>(slot_.range.size_bytes()));
     if (!bytes.empty()) std::memcpy(slot_.into.data(), bytes.data(), bytes.size());
@@ -415,8 +417,8 @@ Result<Attempt::Verdict> ReadAttempt::refused(Error error) {
       if (Result<void> taken = take_size(*unsatisfied_size_); !taken) {
         return std::unexpected(std::move(taken.error()));
       }
-      if (Result<void> fitted = fit_memory(); !fitted) {
-        return std::unexpected(std::move(fitted.error()));
+      if (Result<void> fits = slot_.check_destination(); !fits) {
+        return std::unexpected(std::move(fits.error()));
       }
       piece_.range = slot_.range;
       return Verdict::kDone;

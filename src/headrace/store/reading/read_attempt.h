@@ -53,14 +53,17 @@ class ReadAttempt final : public Attempt {
   bool resumes() const override {
     return is_pinned() && !in_one_request_ && !length_unknown_ && !skipped_;
   }
+  // Ended well, and yet nothing has come: an answer told a size for which there is no room now. The
+  // piece, whose size is known from now on, has to wait for it.
+  bool lacks_room() const { return lacks_room_; }
   // A listing or an earlier answer has told of it.
   bool is_known_to_exist() const override {
     return is_pinned() || slot_.listed_bytes != kUnknownSize;
   }
 
-  // Called with the pieces that were split off, linked by `next`, once the head of the lead's
-  // answer has told the size.
-  std::function<void(ReadPiece*)> on_split;
+  // Called with the pieces that were split off, once the head of the lead's answer has told the
+  // size. There may be none.
+  std::function<void(PieceList)> on_split;
 
   // Whether the sum of a whole object is not known, and its parts would not tell it, but another
   // answer would.
@@ -83,7 +86,7 @@ class ReadAttempt final : public Attempt {
   Result<void> check_generation(std::string_view generation);
   Result<void> take_size(uint64_t object_bytes);
   void take_sum(const Checksum& checksum);
-  Result<void> fit_memory(bool arrived = false);
+  Result<void> fit_memory();
   Result<void> begin_growing(const ResponseHead& head, bool has_sum);
   std::optional<ByteRange> asked_range() const;
   // By the present request.
@@ -101,7 +104,8 @@ class ReadAttempt final : public Attempt {
   bool without_range_ = false;                // an empty object cannot be asked for by range
   std::optional<uint64_t> unsatisfied_size_;  // of the object, as a 416 tells it
   bool in_one_request_ = false;               // since nobody names a generation
-  bool skipped_ = false;                      // the present body is read, and thrown away
+  bool lacks_room_ = false;
+  bool skipped_ = false;  // the present body is read, and thrown away
   bool length_unknown_ =
       false;  // only the end of the body tells its length (chunked); it goes to `growing_`
   // Of the present answer, where the object's size is known:

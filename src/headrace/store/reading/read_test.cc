@@ -874,7 +874,7 @@ Result<void> read_until_close(std::string_view headers, std::string_view body, b
   const Result<Attempt::Verdict> end = attempt.end();
   const Result<void> result = end ? Result<void>() : std::unexpected(end.error());
   end_flight(*pool, slot);
-  slot.block.release();
+  slot.into.block().release();
   return result;
 }
 

@@ -36,12 +36,12 @@ class ScatteredReadTest : public StoreTest {
   void expect_filled(ReadBatch& batch) {
     ReadSlot& slot = batch.slot(0);
     ASSERT_FALSE(slot.error) << slot.error->to_string();
-    ASSERT_THAT(slot.scatter->sums, SizeIs(places_.size()));
+    ASSERT_THAT(slot.into.scatter()->sums, SizeIs(places_.size()));
     for (size_t i = 0; i < places_.size(); ++i) {
       const std::string_view wanted =
           std::string_view(bytes_).substr(places_[i].begin, memory_[i].size());
       EXPECT_TRUE(memory_[i] == wanted) << "place " << i;
-      EXPECT_EQ(slot.scatter->sums[i], Checksum(Crc32c().extended(bytes_of(wanted))));
+      EXPECT_EQ(slot.into.scatter()->sums[i], Checksum(Crc32c().extended(bytes_of(wanted))));
     }
   }
   std::vector<ReadTarget> all_ways() {
@@ -127,7 +127,8 @@ TEST_F(ScatteredReadTest, AChangedObjectIsReadAnewIfThatWasAskedFor) {
     const std::string_view wanted =
         std::string_view(fresh).substr(places_[i].begin, memory_[i].size());
     EXPECT_TRUE(memory_[i] == wanted) << "place " << i;
-    EXPECT_EQ(batch->slot(0).scatter->sums[i], Checksum(Crc32c().extended(bytes_of(wanted))));
+    EXPECT_EQ(batch->slot(0).into.scatter()->sums[i],
+              Checksum(Crc32c().extended(bytes_of(wanted))));
   }
 }
 

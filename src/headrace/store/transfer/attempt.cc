@@ -23,7 +23,7 @@ Result<void> Attempt::on_head(const ResponseHead& head) {
   }
   status_ = static_cast<uint16_t>(head.status);
   accepted_ = accepts(head.status);
-  has_enough_ = false;
+  enough_.reset();
   body_bytes_ = 0;
   refusal_.reset();
   refused_as_direct_ = false;

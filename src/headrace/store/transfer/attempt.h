@@ -70,8 +70,8 @@ class Attempt : public ResponseSink {
   Result<void> on_bytes(size_t count) final;
   // Bytes of accepted bodies received by the present attempt.
   uint64_t body_bytes() const { return body_bytes_; }
-  // The head has said enough: the body is not taken, which costs the connection.
-  bool has_enough() const { return has_enough_; }
+  // If the head has said enough: what follows. The body is not taken, which costs the connection.
+  std::optional<Verdict> enough() const { return enough_; }
   // How the present attempt was refused; null if it was not.
   const Refusal* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   const Protocol& protocol() const { return protocol_; }
@@ -107,9 +107,9 @@ class Attempt : public ResponseSink {
   BlockPool* pool() const { return pool_; }
   virtual bool accepts(int status) const { return status / 100 == 2; }
   virtual Result<void> begin_body(const ResponseHead&) { return {}; }
-  // For begin_body() and body_space(): another request follows.
-  Result<void> take_no_body() {
-    has_enough_ = true;
+  // For begin_body() and body_space().
+  Result<void> take_no_body(Verdict verdict) {
+    enough_ = verdict;
     return fail(Code::kCancelled, "the body is not needed");
   }
   virtual Result<std::span<std::byte>> body_space(uint64_t outstanding_bytes) = 0;
@@ -136,9 +136,9 @@ class Attempt : public ResponseSink {
   // As bits: attempts are part of the frames of reads, which are recycled up to 1 KiB.
   bool accepted_ : 1 = false;
   bool direct_ : 1 = false, refused_as_direct_ : 1 = false;
-  bool has_enough_ : 1 = false;
   bool may_do_without_ : 1 = false;
   bool renews_ : 1 = false;
+  std::optional<Verdict> enough_;
   uint16_t refusal_filled_ = 0;  // of `refusal_text_`
   uint16_t status_ = 0;
   uint64_t body_bytes_ = 0;

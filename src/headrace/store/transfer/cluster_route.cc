@@ -97,7 +97,7 @@ void ClusterRoute::judge(const Ended& ended, RetryState::Outcome& outcome) {
 // the endpoint. One that may have been sent is repeated as ever; if no answer came in time, by
 // another entrance.
 void ClusterRoute::judge_entrance(const Ended& ended, RetryState::Outcome& outcome) {
-  if (outcome.stale || outcome.replaced) return;  // it is asked again
+  if (outcome.lost_connection()) return;  // it is asked again
   const bool is_own = &ended.via == &own_;
   Reachability& reachability = ended.via.host().reachability;
   if (ended.exchanged) reachability.reached();
@@ -113,7 +113,7 @@ void ClusterRoute::judge_entrance(const Ended& ended, RetryState::Outcome& outco
       entrance_ = std::shared_ptr<HostLane>(std::shared_ptr<HostLane>(), &own_);
     }
     if (entrance_ != nullptr) {
-      outcome.has_detour = !ended.reached_server;
+      if (!ended.reached_server) outcome.remedy = RetryState::Remedy::kOtherWay;
       return;
     }
     if (!is_own && !ended.reached_server) outcome.error = *ended.error_before;
@@ -129,7 +129,7 @@ void ClusterRoute::judge_direct(const Ended& ended, RetryState::Outcome& outcome
   MapKeeper& keeper = lanes_.keeper();
   if (direct_ && ended.reached_server) ended.via.host().reachability.reached();
   if (direct_ && outcome.error) {
-    if (outcome.stale || outcome.replaced) return;  // the host is asked again
+    if (outcome.lost_connection()) return;  // the host is asked again
     direct_failed_ = true;
     // An object that is not the one asked for may be what a host that is no longer its owner kept.
     const bool is_another = outcome.error->code() == Code::kPreconditionFailed;
@@ -137,13 +137,12 @@ void ClusterRoute::judge_direct(const Ended& ended, RetryState::Outcome& outcome
       direct_refusal_ = std::make_unique<DirectRefusal>(
           DirectRefusal{.status = is_another ? 404 : outcome.error->http_status(),
                         .credential_version = ended.credential_version});
-      outcome.stale_credentials = false;
-      outcome.moved = true;
+      outcome.remedy = RetryState::Remedy::kOtherPlace;
     } else if (!ended.exchanged && is_retryable(*outcome.error)) {
       keeper.doubt();
       if (!ended.reached_server) ended.via.host().reachability.failed(now());
       // What was never sent can go the other way at once.
-      outcome.moved = !ended.reached_server;
+      if (!ended.reached_server) outcome.remedy = RetryState::Remedy::kOtherPlace;
     }
   } else if (direct_) {
     keeper.direct_taken();

@@ -48,7 +48,7 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
       resolver_(resolver),
       pool_(pool),
       rng_(random_number()),
-      queue_(host.reads, pool, thread.metrics(), thread.index()),
+      queue_(*this, host.reads, pool, thread.metrics(), thread.index(), rng_),
       connections_(host, thread, resolver),
       turn_timer_(std::make_shared<Timer>(thread.context())) {}
 
@@ -61,153 +61,52 @@ uint32_t HostLane::slot_limit() const {
   return std::max(1u, limit / lane_count + (thread_.index() < rest ? 1 : 0));
 }
 
-// Whether a reader gets the next slot if requests of both kinds want it.
-bool HostLane::next_is_reader(uint32_t other_readers) const {
-  if (other_readers != other_count_) return other_readers < other_count_;
-  return !last_was_reader_;
-}
-
-void HostLane::pump() {
-  if (std::exchange(pumping_, true)) return;  // a reader that needed no wait came back here
-  if (thread_.stopping()) {
-    queue_.stop();
-    for (PacedLine& line : lines_) line.pieces.stop();
-  }
-  // A reader takes its piece when it starts, here or later. Either way one reader per queued piece
-  // is enough, and a reader that finds nothing ends.
-  size_t startable = queue_.size();
-  while (true) {
-    const bool line_first = !lines_.empty() && !last_was_line_;
-    if (line_first && serve_lines()) {
-      last_was_line_ = true;
-      continue;
-    }
-    const bool has_slot = has_free_place();
-    const bool may_read = has_slot && startable > 0 && queue_.may_take();
-    if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
-      --startable;
-      ++reader_count_;
-      last_was_reader_ = true;
-      last_was_line_ = false;
-      asio::co_spawn(thread_.context(), reader(), asio::detached);
-    } else if (!waiting_.empty() && (has_slot || limit_lifted_)) {
-      last_was_reader_ = waiting_.front()->reads_;
-      last_was_line_ = false;
-      grant(*waiting_.front());
-    } else if (lines_.empty() || line_first || !serve_lines()) {
-      break;
-    }
-  }
-  if (!lines_.empty()) {
-    std::erase_if(lines_, [](const PacedLine& line) {
-      if (line.idle() && line.turn) line.pace->give_back();
-      return line.idle();
-    });
-  }
-  pumping_ = false;
-}
-
 void HostLane::lift_limit() {
-  limit_lifted_ = true;
+  queue_.lift_limit();
   pump();
 }
 
-awaitable<void> HostLane::reader(PacedLine* line, ReadPiece* piece) {
+void HostLane::start_reader(Begin begin) {
+  asio::co_spawn(thread_.context(), reader(begin), asio::detached);
+}
+
+awaitable<void> HostLane::reader(Begin begin) {
   HttpRequest request;
   Slot slot(*this, /*reads=*/true);
-  slot.held_ = true;
-  slot.line_ = line;
-  slot.has_turn_ = line != nullptr;
-  while (line != nullptr || slots_taken() <= slot_limit() || thread_.stopping()) {
-    if (line == nullptr) piece = queue_.take();
-    if (piece == nullptr) break;
+  AdmissionQueue::begin_reader(slot.request_, begin);
+  ReadPiece* piece =
+      begin.line != nullptr ? begin.piece : queue().next_piece(/*has_read=*/false, thread_.now());
+  while (piece != nullptr) {
     try {
       co_await piece->reader->read_piece(slot, *piece, request);
     } catch (const std::exception& error) {
       // Out of memory, or a bug: the caller must be told, and not wait for ever.
       piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
     }
-    if (slot.line_ != nullptr) break;
-    if (!queue_.empty() || !waiting_.empty()) {
-      if (has_free_place()) {
-        pump();
-      } else {
-        unreported_.limited = true;
-      }
-    }
-    // Is it somebody else's turn? Checked after a piece, so that every turn reads at least one.
-    if (!waiting_.empty() && !next_is_reader(reader_count_ - 1)) break;
-    if (!lines_.empty() && !last_was_line_ && a_line_is_due()) break;
-    last_was_reader_ = true;
-    last_was_line_ = false;
+    piece =
+        slot.request_.is_paced() ? nullptr : queue().next_piece(/*has_read=*/true, thread_.now());
   }
   slot.release();
 }
 
 // ── Slots ────────────────────────────────────────────────────────────────────────────────────
 
-void Slot::enter(List& list) {
-  place_ = list.insert(list.end(), this);
-  list_ = &list;
-}
-
-void Slot::leave_list() {
-  if (list_ != nullptr) list_->erase(place_);
-  list_ = nullptr;
-  waiting_ = nullptr;
-}
-
-void Slot::join(PacedLine& line) {
-  if (line_ == nullptr) ++line.begun;
-  line_ = &line;
-}
-
-// Whether it was held, by itself or as a turn.
-bool Slot::give_up() {
-  const bool unused = use_turn();
-  if (unused) {
-    line_->pace->give_back();
-    line_->ask_again = {};
-  }
-  const bool held = std::exchange(held_, false);
-  if (held) --lane_.count_of(*this);
-  return held || unused;
-}
-
 awaitable<bool> Slot::take(Activity& waiting, const std::shared_ptr<Pace>& pace) {
   if (waiting.stopped()) co_return false;
-  const bool has_begun = held_ || line_ != nullptr;
-  if (!pace->refused()) {
-    enter(lane_.waiting_);
-  } else if (PacedLine& line = lane_.line_of(pace); has_begun) {
-    enter(line.returning);
-    join(line);
-    give_up();
-  } else {
-    enter(line.others);
-  }
-  const struct LeavesList {
-    Slot& slot;
-    ~LeavesList() { slot.leave_list(); }
-  } leaves_list{*this};
-  pace_ = pace.get();
-  lane_.pump();
-  if (!held_ && !pace->refused()) lane_.unreported_.limited = true;
-  waiting_ = &waiting;  // only now: whoever is woken before it parks does not wait the next time
-  while (!held_ && !waiting.stopped()) co_await waiting.park(waiting.deadline());
+  const struct Withdraws {
+    AdmissionQueue::Request& request;
+    ~Withdraws() { AdmissionQueue::withdraw(request); }
+  } withdraws{request_};
+  lane_.queue().admit(request_, pace, [&waiting] { waiting.wake(); }, lane_.thread_.now());
+  while (!request_.is_admitted() && !waiting.stopped()) co_await waiting.park(waiting.deadline());
   co_return !waiting.stopped();
 }
 
 void Slot::step_aside(const std::shared_ptr<Pace>& pace) {
-  join(lane_.line_of(pace));
-  if (give_up()) lane_.pump();
+  lane_.queue().step_aside(request_, pace, lane_.thread_.now());
 }
 
-void Slot::release() {
-  const bool left = give_up() || line_ != nullptr;
-  if (line_ != nullptr) --std::exchange(line_, nullptr)->begun;
-  if (left && lane_.somebody_waits()) lane_.pump();
-}
+void Slot::release() { lane_.queue().finish(request_, lane_.thread_.now()); }
 
 // No deadline here: as for pieces, a request's deadline counts from when it gets its slot.
 RequestSlot::RequestSlot(HostLane& lane, const void* owner)
@@ -219,153 +118,13 @@ awaitable<Result<void>> RequestSlot::take(const std::shared_ptr<Pace>& pace) {
   co_return Result<void>();
 }
 
-// With a turn if a line grants it.
-void HostLane::grant(Slot& slot, PacedLine* line) {
-  Activity* const waiting = slot.waiting_;
-  slot.leave_list();
-  if (line != nullptr) slot.join(*line);
-  slot.has_turn_ = line != nullptr;
-  slot.held_ = true;
-  ++count_of(slot);
-  if (waiting != nullptr) waiting->wake();
-}
-
-// ── Roots that have been throttled ───────────────────────────────────────────────────────────
-
-PacedLine& HostLane::line_of(const std::shared_ptr<Pace>& pace) {
-  for (PacedLine& line : lines_) {
-    if (line.pace == pace) return line;
-  }
-  return lines_.emplace_back(pace, host_.reads, pool_, thread_.metrics(), thread_.index());
-}
-
-PieceQueue& HostLane::queue_of(const ReadPiece& piece) {
-  const std::shared_ptr<Pace>& pace = piece.reader->pace();
-  return pace->refused() ? line_of(pace).pieces : queue_;
-}
-
-void HostLane::waited_for(const ReadBatch& batch) {
-  queue_.waited_for(batch);
-  for (PacedLine& line : lines_) line.pieces.waited_for(batch);
-}
-
-ReadPiece* HostLane::drop(const ReadBatch& batch) {
-  ReadPiece* dropped = queue_.drop(batch);
-  for (PacedLine& line : lines_) {
-    ReadPiece** end = &dropped;
-    while (*end != nullptr) end = &(*end)->next;
-    *end = line.pieces.drop(batch);
-  }
-  return dropped;
-}
-
-// If there is a turn, a slot and memory.
-bool HostLane::wants_turn(const PacedLine& line) const {
-  if (!line.returning.empty()) return true;
-  if (limit_lifted_ && !line.others.empty()) return true;
-  return line.begun < slot_limit() && line.has_more();
-}
-
-bool HostLane::has_turn(PacedLine& line, steady_clock::time_point now) {
-  if (thread_.stopping()) return true;  // nothing is sent any more
-  if (!line.turn && line.ask_again <= now) {
-    line.turn = line.pace->reserve(now);
-    // At random, or the lane that happens to ask first would do so again and again.
-    std::uniform_real_distribution<> share(0.5, 1);
-    if (!line.turn) {
-      line.ask_again =
-          now + std::chrono::duration_cast<steady_clock::duration>(share(rng_) * Pace::kHorizon);
-    }
-  }
-  return line.turn && *line.turn <= now;
-}
-
-// Begins one request of a line whose turn has come. False if there is none.
-bool HostLane::serve_lines() {
-  const auto now = thread_.now();
-  std::optional<steady_clock::time_point> look_again;
-  for (auto at = lines_.begin(); at != lines_.end(); ++at) {
-    PacedLine& line = *at;
-    if (!wants_turn(line)) {
-      // Where all places are taken, it is the limit that holds its next request back, not the pace.
-      if (line.has_more() && !has_free_place()) unreported_.limited = true;
-      continue;
-    }
-    if (!has_turn(line, now)) {
-      const auto next = line.turn.value_or(line.ask_again);
-      look_again = std::min(look_again.value_or(next), next);
-      continue;
-    }
-    // Used up before: a request that turns out to need none gives it back at once.
-    const auto turn = std::exchange(line.turn, std::nullopt);
-    if (begin_next(line)) {
-      lines_.splice(lines_.end(), lines_, at);
-      return true;
-    }
-    line.turn = turn;
-  }
-  if (look_again) arm_turn_timer(*look_again);
-  return false;
-}
-
-bool HostLane::begin_next(PacedLine& line) {
-  const bool has_slot = has_free_place();
-  line.waits_for_memory = false;
-  if (!has_slot) unreported_.limited = true;
-  if (limit_lifted_) {
-    for (std::list<Slot*>* const list : {&line.returning, &line.others}) {
-      const auto found = std::ranges::find(*list, false, &Slot::reads_);
-      if (found == list->end()) continue;
-      grant(**found, &line);
-      return true;
-    }
-  }
-  if (!has_slot) return false;
-  if (!line.returning.empty()) {
-    grant(*line.returning.front(), &line);
-    return true;
-  }
-  if (line.others.empty() || !line.last_was_piece) {
-    if (ReadPiece* const piece = line.pieces.take()) {
-      line.last_was_piece = true;
-      ++reader_count_;
-      ++line.begun;
-      asio::co_spawn(thread_.context(), reader(&line, piece), asio::detached);
-      return true;
-    }
-    line.waits_for_memory = !line.pieces.empty();
-  }
-  if (line.others.empty()) return false;
-  line.last_was_piece = false;
-  grant(*line.others.front(), &line);
-  return true;
-}
-
-bool HostLane::a_line_is_due() const {
-  const auto now = thread_.now();
-  return std::ranges::any_of(lines_, [&](const PacedLine& line) {
-    return line.turn && *line.turn <= now && !line.waits_for_memory && wants_turn(line);
-  });
-}
-
 void HostLane::set_apart(const std::shared_ptr<Pace>& pace) {
   for (const std::unique_ptr<HostLane>& each : host_.lanes) {
     if (each.get() == this) continue;
-    each->thread().post([lane = each.get(), pace] { lane->move_to_line(pace); });
+    each->thread().post(
+        [lane = each.get(), pace] { lane->queue().set_apart(pace, lane->thread_.now()); });
   }
-  move_to_line(pace);
-}
-
-void HostLane::move_to_line(const std::shared_ptr<Pace>& pace) {
-  PacedLine& line = line_of(pace);
-  queue_.move_to(line.pieces, [&](const PieceReader& reader) { return reader.pace() == pace; });
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    Slot& slot = **at++;
-    if (slot.pace_ != pace.get()) continue;
-    line.others.splice(line.others.end(), waiting_, slot.place_);
-    slot.list_ = &line.others;
-  }
-  pump();
+  queue().set_apart(pace, thread_.now());
 }
 
 // ── Outages ──────────────────────────────────────────────────────────────────────────────────
@@ -412,7 +171,7 @@ void HostLane::call_two() {
   }
 }
 
-void HostLane::arm_turn_timer(steady_clock::time_point at) {
+void HostLane::pump_at(steady_clock::time_point at) {
   if (turn_timer_at_ && *turn_timer_at_ <= at) return;
   turn_timer_at_ = at;
   thread_.clock().set(turn_timer_, at);
@@ -439,6 +198,7 @@ void HostLane::record_outcome(const AdmissionReport& what, steady_clock::time_po
   for (uint8_t i = 0; i < what.time_count; ++i) unreported_.add(what.times[i]);
   const uint32_t answers = unreported_.completed + unreported_.throttled;
   if (what.throttled == 0 && answers < kReportEvery && now - reported_at_ < kReportInterval) return;
+  unreported_.limited |= queue_.was_limited();
   host_.admission.report(unreported_, now);
   unreported_ = {};
   reported_at_ = now;

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "headrace/http/message.h"
 #include "headrace/store/read_batch.h"
 #include "headrace/store/transfer/admission.h"
+#include "headrace/store/transfer/admission_queue.h"
 #include "headrace/store/transfer/batch_get_record.h"
 #include "headrace/store/transfer/body_rates.h"
 #include "headrace/store/transfer/connection_pool.h"
@@ -29,27 +29,12 @@
 #include "headrace/store/transfer/outage.h"
 #include "headrace/store/transfer/pace.h"
 #include "headrace/store/transfer/piece_queue.h"
+#include "headrace/store/transfer/piece_reader.h"
 #include "headrace/store/transfer/retry.h"
 
 namespace headrace {
 
 class HostLane;
-class Slot;
-struct PacedLine;
-
-// Reads the pieces that it has queued in a lane. Implemented by HttpReader.
-// Thread: I/O.
-class PieceReader {
- public:
-  // Takes one piece from its first attempt to its end: done, failed, or back in the queue.
-  virtual awaitable<void> read_piece(Slot& slot, ReadPiece& piece, HttpRequest& request) = 0;
-  // The piece failed before or outside of read_piece().
-  virtual void piece_failed(HostLane& lane, ReadPiece& piece, Error error) = 0;
-  virtual const std::shared_ptr<Pace>& pace() const = 0;
-
- protected:
-  ~PieceReader() = default;
-};
 
 // Shared by all stores with the same route. Whoever sends requests to it holds it, and the engine
 // holds some that nobody does, because their connections and limits are worth keeping.
@@ -94,7 +79,7 @@ struct Host : std::enable_shared_from_this<Host> {
 // Thread: I/O. Lives in a coroutine's frame; borrows the lane.
 class Slot {
  public:
-  Slot(HostLane& lane, bool reads) : lane_(lane), reads_(reads) {}
+  Slot(HostLane& lane, bool reads) : lane_(lane), request_(reads) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
@@ -105,27 +90,15 @@ class Slot {
   // Until take(), what was refused at this pace does without it.
   void step_aside(const std::shared_ptr<Pace>& pace);
   // Whether it came with a turn, which is used up by this.
-  bool use_turn() { return std::exchange(has_turn_, false); }
+  bool use_turn() { return request_.use_turn(); }
   // For good. A turn that was not used is for the next request.
   void release();
 
  private:
   friend class HostLane;
-  using List = std::list<Slot*>;
-  void enter(List& list);
-  void leave_list();
-  void join(PacedLine& line);
-  bool give_up();
 
   HostLane& lane_;
-  const bool reads_;  // pieces; others: writes, pages of listings, deletes
-  bool held_ = false, has_turn_ = false;
-  PacedLine* line_ = nullptr;  // in which it has begun
-  // While it waits:
-  Activity* waiting_ = nullptr;
-  const Pace* pace_ = nullptr;
-  List* list_ = nullptr;
-  List::iterator place_ = {};
+  AdmissionQueue::Request request_;
 };
 
 // The slot of a request that is not a piece: a write, a page of a listing, a delete.
@@ -147,56 +120,32 @@ class RequestSlot final : public Activity {
   Slot slot_;
 };
 
-// What one root that has been throttled has to send through one lane. It waits here, without a
-// slot, until the root's pace grants a turn. No more of its requests begin than could if those that
-// wait to be sent again held their slots, but for those on their way when the first was refused.
-// Thread: I/O.
-struct PacedLine {
-  PacedLine(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics,
-            uint32_t lane)
-      : pace(std::move(pace)), pieces(order, pool, metrics, lane) {}
-
-  bool has_more() const { return !others.empty() || !pieces.empty(); }
-  bool idle() const { return begun == 0 && !has_more(); }
-
-  const std::shared_ptr<Pace> pace;
-  std::list<Slot*> returning;  // to be sent again: first
-  std::list<Slot*> others;     // not yet begun, as are the pieces
-  PieceQueue pieces;
-  bool last_was_piece = false;
-  uint32_t begun = 0;  // requests, whether they hold a slot or not
-  bool waits_for_memory = false;
-  // When the next request may be sent; none: when to ask for a turn again.
-  std::optional<std::chrono::steady_clock::time_point> turn;
-  std::chrono::steady_clock::time_point ask_again{};
-};
-
-// A host's share of one I/O thread: connections, the queue of pieces, and this thread's part of the
-// host's in-flight limit, given out in slots. A reader is a coroutine that holds a slot and
+// A host's share of one I/O thread: connections, and this thread's part of the host's in-flight
+// limit, which an AdmissionQueue gives out in slots. A reader is a coroutine that holds a slot and
 // reads one piece after another; readers exist only while there is something to read. Other
-// requests take a slot each. If both kinds want more slots than there are, each gets at least half.
-// So do the roots that have been throttled, together, and all others. The former wait in lines of
-// their own, in which each piece has a reader of its own.
+// requests take a slot each.
 // Thread: I/O.
-class HostLane {
+class HostLane final : AdmissionQueue::Lane {
  public:
   HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& pool);
   ~HostLane();
   HostLane(const HostLane&) = delete;
   HostLane& operator=(const HostLane&) = delete;
 
-  // Add lists of pieces of one reader, linked by `next`: behind those that wait, or in front of
-  // them. Call pump() then.
-  void add(ReadPiece* first) { queue_of(*first).push(first); }
-  void add_in_front(ReadPiece* first) { queue_of(*first).push_front(first); }
+  // Add pieces of one reader, at least one: behind those that wait, or in front of them. Call
+  // pump() then.
+  void add(const PieceList& pieces) { queue_.pieces_like(*pieces.first).push(pieces); }
+  void add_in_front(const PieceList& pieces) {
+    queue_.pieces_like(*pieces.first).push_front(pieces);
+  }
   // Adds the first piece of a slot that begins again.
-  void add_again(ReadPiece& piece) { queue_of(piece).push_again(piece); }
+  void add_again(ReadPiece& piece) { queue_.pieces_like(piece).push_again(piece); }
   // Somebody waits for the batch from now on.
-  void waited_for(const ReadBatch& batch);
-  // Removes a cancelled batch's pieces, and returns them linked.
-  ReadPiece* drop(const ReadBatch& batch);
+  void waited_for(const ReadBatch& batch) { queue_.waited_for(batch); }
+  // Removes a cancelled batch's pieces, and returns them.
+  PieceList drop(const ReadBatch& batch) { return queue_.drop(batch); }
   // Gives out as many slots as limit, memory and queue allow.
-  void pump();
+  void pump() { queue().pump(thread_.now()); }
   // From now on only reads are limited: the engine is stopping, and requests that remove temporary
   // objects must not wait for reads that are stuck.
   void lift_limit();
@@ -205,7 +154,7 @@ class HostLane {
   // So many requests are about to come: opens connections for them, as far as the limit allows as
   // many requests and there are not as many connections already.
   void open_ahead(uint32_t request_count) {
-    connections_.open_ahead(std::min(request_count, slot_limit()), slots_taken());
+    connections_.open_ahead(std::min(request_count, slot_limit()), queue_.places_taken());
   }
   // For good: nothing is sent to this host any more.
   void close();
@@ -234,46 +183,36 @@ class HostLane {
   BodyRates& body_rates() { return body_rates_; }
   // A hedge has ended, and its place may be free now.
   void hedge_ended() {
-    if (somebody_waits()) pump();
+    if (queue_.somebody_waits()) pump();
   }
   // This thread's part of the host's in-flight limit.
   uint32_t slot_limit() const;
-  bool has_free_place() const { return slots_taken() < slot_limit(); }
+  bool has_free_place() const { return queue_.has_free_place(); }
 
  private:
   friend class Slot;
 
-  uint32_t slots_taken() const {
-    const uint32_t hedges = hedges_.running() > 0 ? hedges_.places_taken(slot_limit()) : 0;
-    return reader_count_ + other_count_ + hedges;
+  // Every request comes through here, so that none waits once the thread stops.
+  AdmissionQueue& queue() {
+    if (thread_.stopping()) queue_.stop();
+    return queue_;
   }
-  uint32_t& count_of(const Slot& slot) { return slot.reads_ ? reader_count_ : other_count_; }
-  bool next_is_reader(uint32_t other_readers) const;
-  bool somebody_waits() const { return !queue_.empty() || !waiting_.empty() || !lines_.empty(); }
-  void grant(Slot& slot, PacedLine* line = nullptr);
-  // Reads one piece after the other from the queue, or this one of a line.
-  awaitable<void> reader(PacedLine* line = nullptr, ReadPiece* piece = nullptr);
-  PieceQueue& queue_of(const ReadPiece& piece);
-  PacedLine& line_of(const std::shared_ptr<Pace>& pace);
-  bool wants_turn(const PacedLine& line) const;
-  bool has_turn(PacedLine& line, std::chrono::steady_clock::time_point now);
-  bool serve_lines();
-  bool begin_next(PacedLine& line);
-  bool a_line_is_due() const;
-  void move_to_line(const std::shared_ptr<Pace>& pace);
+  uint32_t place_limit() const override { return slot_limit(); }
+  uint32_t hedge_places() const override {
+    return hedges_.running() > 0 ? hedges_.places_taken(slot_limit()) : 0;
+  }
+  void start_reader(Begin begin) override;
+  void pump_at(std::chrono::steady_clock::time_point at) override;
+  awaitable<void> reader(Begin begin);
   void call_everywhere();
   void call_two();
-  void arm_turn_timer(std::chrono::steady_clock::time_point at);
 
   Host& host_;
   IoThread& thread_;
   Resolver& resolver_;
   BlockPool& pool_;
   Rng rng_;
-  PieceQueue queue_;
-  uint32_t reader_count_ = 0, other_count_ = 0;  // slots taken
-  std::list<Slot*> waiting_;                     // for a slot, in order
-  std::list<PacedLine> lines_;                   // served last last
+  AdmissionQueue queue_;
   // What failed, and is to be sent again.
   struct WaitingOut {
     Activity& activity;
@@ -281,10 +220,6 @@ class HostLane {
     bool is_called = false;
   };
   std::list<WaitingOut> waiting_out_;
-  bool last_was_reader_ = false;  // whether a reader got the last slot
-  bool last_was_line_ = false;    // whether a line got it
-  bool limit_lifted_ = false;
-  bool pumping_ = false;
   ConnectionPool connections_;
   const std::shared_ptr<Timer> turn_timer_;
   std::optional<std::chrono::steady_clock::time_point> turn_timer_at_;  // none: not armed

@@ -88,7 +88,7 @@ class LaneTest : public ::testing::Test {
   }
   // Pieces whose memory is there.
   void queue(ScriptedReader& reader, size_t count) {
-    ReadPiece* first = nullptr;
+    PieceList pieces;
     for (size_t i = 0; i < count; ++i) {
       const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
       batch->add({.name = "a", .size_bytes = 0});
@@ -96,10 +96,10 @@ class LaneTest : public ::testing::Test {
       batch->deal(1, [](size_t) { return 0u; });
       ReadPiece& piece = batch->slot(0).first_piece;
       piece.reader = &reader;
-      piece.next = std::exchange(first, &piece);
+      pieces.prepend({.first = &piece, .last = &piece});
       batches_.push_back(batch);
     }
-    lane_.add(first);
+    lane_.add(pieces);
     lane_.pump();
     poll();
   }

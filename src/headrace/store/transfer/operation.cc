@@ -147,13 +147,9 @@ Error Operation::finished(const Attempt& attempt, Error error) const {
     // If it was throttled to the end, the caller must know, wherever the deadline found us.
     const bool throttled = last() != nullptr && last()->code() == Code::kThrottled;
     const bool timed_out = stopped()->code() == Code::kTimedOut;
-    error =
-        Error(throttled && timed_out ? Code::kThrottled : stopped()->code(), std::move(message));
-    if (last() != nullptr) {
-      error = std::move(error)
-                  .with_http_status(last()->http_status())
-                  .with_request_id(last()->request_id());
-    }
+    error = Error(last() != nullptr ? *last() : *stopped())
+                .with_code(throttled && timed_out ? Code::kThrottled : stopped()->code())
+                .with_message(std::move(message));
   }
   return std::move(error).with_url(attempt.url()).with_attempts(retries_.attempts());
 }
@@ -218,8 +214,8 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   RetryState::Outcome outcome;
   const bool is_noted = timeline_is_on();
   const steady_clock::time_point last_byte = is_noted ? thread().now() : steady_clock::time_point();
-  if (!exchanged && attempt.has_enough()) {
-    outcome.follow_up = true;
+  if (const std::optional<Attempt::Verdict> enough = attempt.enough(); !exchanged && enough) {
+    outcome.follow_up = *enough == Attempt::Verdict::kAgain;
   } else if (!exchanged) {
     outcome.error = std::move(exchanged.error());
   } else if (Result<Attempt::Verdict> verdict = attempt.end(); !verdict) {
@@ -227,18 +223,24 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   } else {
     outcome.follow_up = *verdict == Attempt::Verdict::kAgain;
   }
-  outcome.stale = outcome.error && connection_->went_stale();
   const bool is_replaced = rare_ && std::exchange(rare_->is_replaced, false);
-  outcome.replaced = outcome.error && is_replaced;
+  if (outcome.error && connection_->went_stale()) {
+    outcome.remedy = Remedy::kFreshConnection;
+  } else if (outcome.error && is_replaced) {
+    outcome.remedy = Remedy::kAnotherConnection;
+  }
   if (const Refusal* refusal = attempt.refusal(); exchanged && outcome.error && refusal) {
-    outcome.stale_credentials = store_.credentials != nullptr && refusal->stale_credentials;
-    outcome.moved = refusal->moved || refusal->elsewhere != nullptr;
+    if (refusal->moved || refusal->elsewhere != nullptr) {
+      outcome.remedy = Remedy::kOtherPlace;
+    } else if (store_.credentials != nullptr && refusal->stale_credentials) {
+      outcome.remedy = Remedy::kNewCredential;
+    }
     if (refusal->server_time) {
       store_.clock_offset = *refusal->server_time - thread().clock().wall_now();
     }
   }
   if (exchanged) judge_headers(attempt, request, outcome);
-  if (outcome.stale_credentials) rare().had_credentials = true;
+  if (outcome.remedy == Remedy::kNewCredential) rare().had_credentials = true;
   outcome.spoilt = outcome.error && outcome.error->code() == Code::kCorrupt && exchanged &&
                    attempt.arrived_spoilt();
   if (exchanged && request.waits_for_continue) judge_wait(attempt, outcome);
@@ -300,7 +302,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   const bool is_trial = rare_ && rare_->without != 0;
   const HeaderGroups sent = request.optional;
   if (sent == 0 && !is_trial) return;
-  if (outcome.moved) return end_header_trial();  // it is about the place, and the next one judges
+  if (outcome.moved()) return end_header_trial();  // it is about the place, and the next one judges
   using Treatment = Learned::Treatment;
   LearnedOfBucket& learned = *store_.learned;
   const std::span<const OptionalHeaders> optional = attempt.protocol().optional_headers();
@@ -328,7 +330,9 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
     return;
   }
   // The credentials first, where they may be the reason.
-  if (outcome.stale_credentials && !std::exchange(rare().had_credentials, true)) return;
+  if (outcome.remedy == Remedy::kNewCredential && !std::exchange(rare().had_credentials, true)) {
+    return;
+  }
   const HeaderGroups named = rare().named, guessed = rare().guessed;
   // 501 says that something is not known. 400 may be about anything: what was taken before is not
   // the reason.
@@ -366,7 +370,7 @@ void Operation::judge_headers(Attempt& attempt, const HttpRequest& request,
   if (!is_trial) rare().with_headers = *outcome.error;
   rare().without = next;
   outcome.error.reset();
-  outcome.stale_credentials = false;
+  outcome.remedy = Remedy::kNone;
   outcome.follow_up = true;
 }
 
@@ -420,7 +424,7 @@ void Operation::note(const HttpRequest& request, const std::optional<Error>& err
 // Whether what the cluster has just refused, or could not be reached for, may be there in a while.
 awaitable<bool> Operation::may_come_back(const Attempt& attempt,
                                          const RetryState::Outcome& outcome) {
-  if (!cluster_ || attempt.asks_for_map() || !outcome.error || outcome.moved) co_return false;
+  if (!cluster_ || attempt.asks_for_map() || !outcome.error || outcome.moved()) co_return false;
   const bool is_lost = outcome.error->code() == Code::kNotFound && attempt.refusal() != nullptr &&
                        attempt.is_known_to_exist();
   // The endpoint sends requests to a host that has died until it has noticed.
@@ -445,7 +449,7 @@ void Operation::record_answer(const RetryState::Outcome& outcome, uint64_t bytes
              now - connection_->sent_at() - connection_->first_byte_latency());
   const bool throttled = outcome.error && outcome.error->code() == Code::kThrottled;
   // A failure says neither how much the service bears nor how fast it is.
-  if (outcome.error && !throttled && !outcome.moved && is_retryable(*outcome.error)) return;
+  if (outcome.error && !throttled && !outcome.moved() && is_retryable(*outcome.error)) return;
   if (throttled) lane.host().hold_hedges(now);
   const bool paced = throttled || store_.pace->refused();
   if (paced && store_.pace->report(throttled, latency, now)) lane.set_apart(store_.pace);
@@ -466,7 +470,7 @@ void Operation::record_answer(const RetryState::Outcome& outcome, uint64_t bytes
 void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::time_point now) {
   Host& host = via().host();
   // To be sent elsewhere is an answer, too.
-  if (!outcome.error || outcome.moved || !is_retryable(*outcome.error)) {
+  if (!outcome.error || outcome.moved() || !is_retryable(*outcome.error)) {
     host.log.answered(now);
     via().succeeded(host.outages);
     slot_.lane().succeeded(store_.pace->outages());
@@ -475,7 +479,7 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
     rare().outage = store_.pace->outages().failed(now, slot_.lane().rng());
     host.log.answered(now);
     host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
-  } else if (!outcome.stale && !outcome.replaced) {
+  } else if (!outcome.lost_connection()) {
     host.log.failed(*outcome.error, now);
     rare().outage = host.outages.failed(now, slot_.lane().rng());
   }
@@ -491,6 +495,30 @@ awaitable<void> Operation::back_off(steady_clock::time_point until) {
   HostLane& lane = last()->code() == Code::kThrottled ? slot_.lane() : via();
   const bool is_early = co_await lane.wait_out(*this, outage, until);
   if (is_early) rare_->due_at = until;
+}
+
+// Before the same request is sent again at once, because of `error`.
+void Operation::apply(Remedy remedy, Attempt& attempt, const HttpRequest& request,
+                      std::optional<Error> error) {
+  switch (remedy) {
+    case Remedy::kNone: break;
+    case Remedy::kFreshConnection:
+    case Remedy::kAnotherConnection:
+      attempt.will_retry();
+      end_header_trial();  // what follows may be another request
+      break;
+    case Remedy::kNewCredential: store_.credentials->reject(credential_version_); break;
+    case Remedy::kOtherPlace:
+      if (goes_direct()) break;
+      rare().elsewhere = attempt.refusal()->elsewhere;
+      if (cluster_ && elsewhere()) cluster_->was_told(elsewhere()->endpoint, request);
+      break;
+    case Remedy::kOtherWay:
+      if (&via() != &slot_.lane()) break;
+      rare().last = std::move(error);
+      via().host().log.bypassed(*last(), cluster_->entrance().host().log.host(), thread().now());
+      break;
+  }
 }
 
 // False if it is stopped.
@@ -585,32 +613,21 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
       outcome.left_of_wait = std::chrono::ceil<std::chrono::milliseconds>(
           std::max(due_at - now, steady_clock::duration::zero()));
     }
-    distrusts_idle |= outcome.stale;
+    const Remedy remedy = outcome.remedy;
+    distrusts_idle |= remedy == Remedy::kFreshConnection;
+    const bool same_host = outcome.lost_connection();
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
     // Whatever else the next attempt is, it begins where requests of this store begin. After a
     // change it is a look at what has become of it, which may be about another object.
     const bool is_same = request.method == "GET" || request.method == "HEAD";
-    if (rare_ && (step.next != Next::kFreshConnection || !is_same)) rare_->elsewhere.reset();
+    if (rare_ && (step.next != Next::kAgain || !same_host || !is_same)) rare_->elsewhere.reset();
     if (step.next == Next::kRetry && attempt.has_alternative()) step.next = Next::kFail;
     switch (step.next) {
       case Next::kDone: co_return Result<void>();
-      case Next::kFollowUp: break;
-      case Next::kRedirected:
-        if (goes_direct()) break;
-        rare().elsewhere = attempt.refusal()->elsewhere;
-        if (cluster_ && elsewhere()) cluster_->was_told(elsewhere()->endpoint, request);
+      case Next::kAgain:
+        fresh_next = same_host;
+        apply(remedy, attempt, request, std::move(step.error));
         break;
-      case Next::kDetour:
-        if (&via() != &slot_.lane()) break;
-        rare().last = std::move(step.error);
-        via().host().log.bypassed(*last(), cluster_->entrance().host().log.host(), now);
-        break;
-      case Next::kFreshConnection:
-        fresh_next = true;
-        attempt.will_retry();
-        end_header_trial();  // what follows may be another request
-        break;
-      case Next::kNewCredential: store_.credentials->reject(credential_version_); break;
       case Next::kRetry:
         rare().last = std::move(step.error);
         // If it was throttled, arrived spoilt or was never sent, the server did nothing that would

@@ -65,6 +65,7 @@ class Operation final : public Activity {
   awaitable<Result<void>> run(Attempt& attempt, HttpRequest& request);
 
  private:
+  using Remedy = RetryState::Remedy;
   void interrupt(const Error& why) override;
   void sweep(std::chrono::steady_clock::time_point now) override;
   void note_outcome(const RetryState::Outcome& outcome, std::chrono::steady_clock::time_point now);
@@ -75,6 +76,8 @@ class Operation final : public Activity {
   void record_answer(const RetryState::Outcome& outcome, uint64_t bytes);
   void note(const HttpRequest& request, const std::optional<Error>& error,
             std::chrono::steady_clock::time_point last_byte);
+  void apply(Remedy remedy, Attempt& attempt, const HttpRequest& request,
+             std::optional<Error> error);
   awaitable<bool> wait_for_turn();
   awaitable<void> settle_race(Result<void>& exchanged);
   void hedge_if_late(std::chrono::steady_clock::time_point now);

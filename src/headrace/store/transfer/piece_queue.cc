@@ -37,26 +37,23 @@ void ReadOrder::learn_size(uint64_t object_bytes) {
 PieceQueue::PieceQueue(ReadOrder& order, BlockPool& pool, Metrics& metrics, uint32_t lane)
     : order_(order), pool_(pool), metrics_(metrics), lane_(lane) {}
 
-PieceQueue::~PieceQueue() { none_aside_any_more(); }
-
-void PieceQueue::push(ReadPiece* first) {
-  if (first == nullptr) return;
-  (last_ != nullptr ? last_->next : first_) = first;
-  for (last_ = first, ++size_; last_->next != nullptr; ++size_) last_ = last_->next;
+PieceQueue::~PieceQueue() {
+  if (!aside_.empty()) order_.short_queues_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-void PieceQueue::push_front(ReadPiece* first) {
-  if (first == nullptr) return;
-  ReadPiece* end = first;
-  for (++size_; end->next != nullptr; ++size_) end = end->next;
-  end->next = first_;
-  first_ = first;
-  if (last_ == nullptr) last_ = end;
+void PieceQueue::push(const PieceList& pieces) {
+  size_ += pieces.count();
+  queue_.append(pieces);
+}
+
+void PieceQueue::push_front(const PieceList& pieces) {
+  size_ += pieces.count();
+  queue_.prepend(pieces);
 }
 
 void PieceQueue::push_again(ReadPiece& piece) {
   if (piece.batch->add_queued(lane_)) order_.queued_changed(*piece.batch);
-  push_front(&piece);
+  push_front({.first = &piece, .last = &piece});
 }
 
 void PieceQueue::on_dequeued(const ReadPiece& piece) {
@@ -100,19 +97,20 @@ bool PieceQueue::may_begin(const ReadPiece& piece) {
   return taken <= pool_.budget_bytes() / 2 || piece.batch->order <= order_.oldest_queued();
 }
 
-// Pieces set aside go first, since they came first.
+// Pieces set aside go first, since they came first: of the first batch that is waited for, and of
+// several of the others.
 ReadPiece* PieceQueue::find() {
-  if (!wanted_.empty() && may_begin(*wanted_.begin()->second.first)) {
-    return wanted_.begin()->second.first;
+  const auto ahead = aside_.lower_bound({.ahead = true});
+  if (aside_.begin() != ahead && may_begin(*aside_.begin()->second.first)) {
+    return aside_.begin()->second.first;
   }
   int asked = 0;
-  for (const auto& [order, aside] : ahead_) {
-    if (may_begin(*aside.first)) return aside.first;
-    if (++asked == kBatchesAsked) break;
+  for (auto at = ahead; at != aside_.end() && asked < kBatchesAsked; ++at, ++asked) {
+    if (may_begin(*at->second.first)) return at->second.first;
   }
-  while (first_ != nullptr) {
-    if (may_begin(*first_)) return first_;
-    set_aside(*first_);
+  while (!queue_.empty()) {
+    if (may_begin(*queue_.first)) return queue_.first;
+    set_aside(queue_.take_first());
   }
   return nullptr;
 }
@@ -129,12 +127,11 @@ ReadPiece* PieceQueue::find_or_ask() {
 
 ReadPiece* PieceQueue::take() {
   while (ReadPiece* piece = find_or_ask()) {
-    if (piece == first_) provide_ahead();
+    if (piece == queue_.first) provide_ahead();
     // Another thread may have taken the room meanwhile.
     if (!reserve(*piece)) continue;
     remove(*piece);
     --size_;
-    piece->next = nullptr;
     pool_.leave_line(piece->batch->order);
     on_dequeued(*piece);
     return piece;
@@ -161,14 +158,15 @@ bool PieceQueue::reserve(const ReadPiece& piece) {
 // that few of them touch what all threads share. As long as pieces are set aside, each gets its own
 // in turn.
 void PieceQueue::provide_ahead() {
-  if (stopping_ || counted_short_) return;
+  if (stopping_ || !aside_.empty()) return;
   std::array<ReadSlot*, kMostSlotsAtOnce> slots{};
   size_t count = 0;
   uint64_t total_bytes = 0;
-  for (ReadPiece* piece = first_; piece != nullptr && count < slots.size(); piece = piece->next) {
+  for (ReadPiece* piece = queue_.first; piece != nullptr && count < slots.size();
+       piece = piece->next) {
     ReadSlot& slot = piece->batch->slot(piece->slot_index);
-    const bool is_plain = piece->batch == first_->batch && piece == &slot.first_piece &&
-                          slot.piece_count == 1 && !slot.scatter &&
+    const bool is_plain = piece->batch == queue_.first->batch && piece == &slot.first_piece &&
+                          slot.piece_count == 1 && !slot.into.scatter() &&
                           slot.object_bytes != kUnknownSize && slot.reserved_bytes == 0;
     if (!is_plain || !wants_memory(*piece) || slot.range.size_bytes() == 0) break;
     total_bytes += charge_of(slot, slot.range.size_bytes());
@@ -178,122 +176,79 @@ void PieceQueue::provide_ahead() {
   if (count > 1) make_room_for_many(pool_, std::span(slots).first(count));
 }
 
-// The first piece of the queue.
+// A piece that was the first of the queue.
 void PieceQueue::set_aside(ReadPiece& piece) {
-  first_ = piece.next;
-  if (first_ == nullptr) last_ = nullptr;
   // Before checking whether the batch is waited for: either that shows here, or whoever waits for
   // it sees that it must announce the batch.
-  if (!std::exchange(counted_short_, true)) {
-    order_.short_queues_.fetch_add(1, std::memory_order_seq_cst);
-  }
+  if (aside_.empty()) order_.short_queues_.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t order = piece.batch->order;
-  const bool among_ahead = !piece.batch->waited_for() || ahead_.contains(order);
-  Aside& aside = (among_ahead ? ahead_ : wanted_)[order];
-  if (aside.first == nullptr || piece.slot_index < aside.first->slot_index) {
-    piece.next = aside.first;  // it begins again, perhaps, and comes before its neighbours
-    aside.first = &piece;
-    if (aside.last == nullptr) aside.last = &piece;
+  const bool ahead = !piece.batch->waited_for() || aside_.contains({.ahead = true, .order = order});
+  PieceList& aside = aside_[{.ahead = ahead, .order = order}];
+  if (!aside.empty() && piece.slot_index < aside.first->slot_index) {
+    // It begins again, perhaps, and comes before its neighbours.
+    aside.prepend({.first = &piece, .last = &piece});
   } else {
-    piece.next = nullptr;
-    aside.last->next = &piece;
-    aside.last = &piece;
+    aside.append(piece);
   }
 }
 
 void PieceQueue::remove(ReadPiece& piece) {
-  if (&piece == first_) {
-    first_ = piece.next;
-    if (first_ == nullptr) last_ = nullptr;
+  if (&piece == queue_.first) {
+    queue_.take_first();
     return;
   }
-  for (AsideByOrder* const asides : {&wanted_, &ahead_}) {
-    const auto at = asides->find(piece.batch->order);
-    if (at == asides->end() || at->second.first != &piece) continue;
-    at->second.first = piece.next;
-    if (at->second.first == nullptr) asides->erase(at);
-    break;
+  for (const bool ahead : {false, true}) {
+    const auto at = aside_.find({.ahead = ahead, .order = piece.batch->order});
+    if (at == aside_.end() || at->second.first != &piece) continue;
+    at->second.take_first();
+    if (at->second.empty()) erase(at);
+    return;
   }
-  if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
 }
 
-void PieceQueue::none_aside_any_more() {
-  if (!std::exchange(counted_short_, false)) return;
-  order_.short_queues_.fetch_sub(1, std::memory_order_seq_cst);
+PieceQueue::Aside::iterator PieceQueue::erase(Aside::iterator at) {
+  at = aside_.erase(at);
+  if (aside_.empty()) order_.short_queues_.fetch_sub(1, std::memory_order_seq_cst);
+  return at;
 }
 
 void PieceQueue::waited_for(const ReadBatch& batch) {
-  AsideByOrder::node_type node = ahead_.extract(batch.order);
+  Aside::node_type node = aside_.extract({.ahead = true, .order = batch.order});
   if (node.empty()) return;
-  const auto inserted = wanted_.insert(std::move(node));
-  if (inserted.inserted) return;
-  // Other pieces of this batch were set aside when it was already waited for.
-  inserted.node.mapped().last->next = inserted.position->second.first;
-  inserted.position->second.first = inserted.node.mapped().first;
+  node.key().ahead = false;
+  const auto inserted = aside_.insert(std::move(node));
+  // Other pieces of this batch may have been set aside when it was already waited for.
+  if (!inserted.inserted) inserted.position->second.prepend(inserted.node.mapped());
 }
 
-ReadPiece* PieceQueue::drop(const ReadBatch& batch) {
-  ReadPiece* dropped = nullptr;
-  const auto take_out = [&](ReadPiece& piece) {
-    piece.next = std::exchange(dropped, &piece);
+PieceList PieceQueue::drop(const ReadBatch& batch) {
+  PieceList dropped =
+      queue_.take_if([&batch](const ReadPiece& piece) { return piece.batch == &batch; });
+  for (const bool ahead : {false, true}) {
+    const auto at = aside_.find({.ahead = ahead, .order = batch.order});
+    if (at == aside_.end()) continue;
+    dropped.append(at->second);
+    erase(at);
+  }
+  for (const ReadPiece* piece = dropped.first; piece != nullptr; piece = piece->next) {
     --size_;
-    on_dequeued(piece);
-  };
-  ReadPiece** link = &first_;
-  last_ = nullptr;
-  while (ReadPiece* const piece = *link) {
-    if (piece->batch == &batch) {
-      *link = piece->next;
-      take_out(*piece);
-    } else {
-      last_ = piece;
-      link = &piece->next;
-    }
+    on_dequeued(*piece);
   }
-  for (AsideByOrder* const asides : {&wanted_, &ahead_}) {
-    const auto at = asides->find(batch.order);
-    if (at == asides->end()) continue;
-    ReadPiece* next = nullptr;
-    for (ReadPiece* piece = at->second.first; piece != nullptr; piece = next) {
-      next = piece->next;
-      take_out(*piece);
-    }
-    asides->erase(at);
-  }
-  if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
   pool_.leave_line(batch.order);
   return dropped;
 }
 
 // They stay queued, so that their batches are left as they are.
 void PieceQueue::move_to(PieceQueue& other, const std::function<bool(const PieceReader&)>& moves) {
-  ReadPiece *moved = nullptr, *last_moved = nullptr;
-  // Takes what matches out of a linked list, and returns the last of those that stay.
-  const auto take_out = [&](ReadPiece*& first) {
-    ReadPiece* last = nullptr;
-    for (ReadPiece** link = &first; ReadPiece* const piece = *link;) {
-      if (!moves(*piece->reader)) {
-        last = piece;
-        link = &piece->next;
-        continue;
-      }
-      *link = std::exchange(piece->next, nullptr);
-      (last_moved != nullptr ? last_moved->next : moved) = piece;
-      last_moved = piece;
-      --size_;
-    }
-    return last;
-  };
-  for (AsideByOrder* const asides : {&wanted_, &ahead_}) {
-    for (auto at = asides->begin(); at != asides->end();) {
-      Aside& aside = at->second;
-      aside.last = take_out(aside.first);
-      pool_.leave_line(at->first);  // until it is asked for again
-      at = aside.first == nullptr ? asides->erase(at) : std::next(at);
-    }
+  const auto which = [&moves](const ReadPiece& piece) { return moves(*piece.reader); };
+  PieceList moved;
+  for (auto at = aside_.begin(); at != aside_.end();) {
+    moved.append(at->second.take_if(which));
+    pool_.leave_line(at->first.order);  // until it is asked for again
+    at = at->second.empty() ? erase(at) : std::next(at);
   }
-  last_ = take_out(first_);
-  if (wanted_.empty() && ahead_.empty()) none_aside_any_more();
+  moved.append(queue_.take_if(which));
+  size_ -= moved.count();
   other.push(moved);
 }
 

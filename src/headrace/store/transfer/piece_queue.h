@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -58,9 +59,9 @@ class PieceQueue {
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // Add lists of pieces, linked by `next`: behind the queue, or in front of it.
-  void push(ReadPiece* first);
-  void push_front(ReadPiece* first);
+  // Add pieces: behind the queue, or in front of it.
+  void push(const PieceList& pieces);
+  void push_front(const PieceList& pieces);
   // Adds the first piece of a slot that begins again.
   void push_again(ReadPiece& piece);
 
@@ -70,8 +71,8 @@ class PieceQueue {
   ReadPiece* take();
   // Somebody waits for the batch from now on.
   void waited_for(const ReadBatch& batch);
-  // Removes a cancelled batch's pieces, and returns them linked.
-  ReadPiece* drop(const ReadBatch& batch);
+  // Removes a cancelled batch's pieces, and returns them.
+  PieceList drop(const ReadBatch& batch);
   // Moves the pieces of the readers for whom `moves` is true behind those of another queue of the
   // same host.
   void move_to(PieceQueue& other, const std::function<bool(const PieceReader&)>& moves);
@@ -79,11 +80,13 @@ class PieceQueue {
   void stop() { stopping_ = true; }
 
  private:
-  struct Aside {  // one batch's pieces, linked
-    ReadPiece* first = nullptr;
-    ReadPiece* last = nullptr;
+  // Whose pieces are set aside. Those of batches that are waited for come first.
+  struct Turn {
+    bool ahead = false;  // nobody waits for it, or did when the first of these was set aside
+    uint64_t order = 0;
+    auto operator<=>(const Turn&) const = default;
   };
-  using AsideByOrder = std::map<uint64_t, Aside>;
+  using Aside = std::map<Turn, PieceList>;
   // If the oldest batch cannot use the room (too little of it, or no size is known), how many of
   // the next to try.
   static constexpr int kBatchesAsked = 4;
@@ -97,22 +100,18 @@ class PieceQueue {
   ReadPiece* find();
   ReadPiece* find_or_ask();
   void set_aside(ReadPiece& piece);
-  void remove(
-      ReadPiece& piece);  // must be first in the queue, or among those set aside for its batch
+  void remove(ReadPiece& piece);  // the first of the queue, or of those set aside for its batch
+  Aside::iterator erase(Aside::iterator at);
   void on_dequeued(const ReadPiece& piece);
-  void none_aside_any_more();
 
   ReadOrder& order_;
   BlockPool& pool_;
   Metrics& metrics_;
   const uint32_t lane_;
   bool stopping_ = false;
-  ReadPiece* first_ = nullptr;
-  ReadPiece* last_ = nullptr;
-  size_t size_ = 0;             // with those set aside
-  AsideByOrder wanted_;         // of batches that are waited for
-  AsideByOrder ahead_;          // of others
-  bool counted_short_ = false;  // in ReadOrder::short_queues_
+  PieceList queue_;
+  Aside aside_;      // unless it is empty, counted in ReadOrder::short_queues_
+  size_t size_ = 0;  // of both
 };
 
 }  // namespace headrace

@@ -33,10 +33,9 @@ class PieceQueueTest : public ::testing::Test {
     return batch;
   }
   void push(ReadBatch& batch) {
-    for (size_t i = 0; i + 1 < batch.size(); ++i) {
-      batch.slot(i).first_piece.next = &batch.slot(i + 1).first_piece;
-    }
-    queue_.push(&batch.slot(0).first_piece);
+    PieceList pieces;
+    for (size_t i = 0; i < batch.size(); ++i) pieces.append(batch.slot(i).first_piece);
+    queue_.push(pieces);
   }
   // Takes a piece and makes its memory, as a reader does.
   ReadPiece* begin() {
@@ -217,7 +216,8 @@ TEST_F(PieceQueueTest, ALargeReadThatIsWaitedForGetsItsTurnBeforeLaterSmallOnes)
   EXPECT_EQ(queue_.take(), nullptr);
   push(*ahead);
   EXPECT_EQ(queue_.take(), nullptr);
-  other.push(&later->slot(0).first_piece);
+  ReadPiece& first = later->slot(0).first_piece;
+  other.push({.first = &first, .last = &first});
   EXPECT_EQ(other.take(), nullptr) << "there is room, but the large one is first";
   push(*older);
   EXPECT_EQ(begin()->batch, older.get());
@@ -242,7 +242,7 @@ TEST_F(PieceQueueTest, ADroppedBatchLeavesTheLine) {
   push(*large);
   push(*later);
   EXPECT_EQ(queue_.take(), nullptr);
-  EXPECT_NE(queue_.drop(*large), nullptr);
+  EXPECT_FALSE(queue_.drop(*large).empty());
   EXPECT_EQ(queue_.take()->batch, later.get());
 }
 
@@ -256,9 +256,9 @@ TEST_F(PieceQueueTest, ADroppedBatchLeavesNothingBehind) {
   ReadPiece again;
   again.batch = ahead.get();
   again.slot_index = 2;
-  queue_.push_front(&again);  // one in the queue, the others set aside
+  queue_.push_front({.first = &again, .last = &again});  // one in the queue, the others set aside
   size_t dropped = 0;
-  for (const ReadPiece* piece = queue_.drop(*ahead); piece != nullptr; piece = piece->next) {
+  for (const ReadPiece* piece = queue_.drop(*ahead).first; piece != nullptr; piece = piece->next) {
     ++dropped;
   }
   EXPECT_EQ(dropped, 4u);

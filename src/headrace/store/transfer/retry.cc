@@ -51,12 +51,31 @@ void RetryBudget::earn() {
   tenths_.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Whether it is tried, which costs no attempt but where credentials are new.
+bool RetryState::helps(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::kNone: return false;
+    case Remedy::kNewCredential: return !std::exchange(credential_rejected_, true);
+    // A second failure on a reused connection has another cause than idleness.
+    case Remedy::kFreshConnection:
+      if (std::exchange(was_stale_, true)) return false;
+      break;
+    case Remedy::kOtherPlace:
+      was_stale_ = false;  // its connections may have been closed, too
+      break;
+    case Remedy::kAnotherConnection:
+    case Remedy::kOtherWay: break;
+  }
+  --attempts_;
+  return true;
+}
+
 RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint deadline) {
-  redirects_ = outcome.moved ? redirects_ + 1 : 0;
+  redirects_ = outcome.moved() ? redirects_ + 1 : 0;
   if (!outcome.error) {
     budget_.earn();
     if (!outcome.follow_up) return {.next = Next::kDone};
-    Step step{.next = Next::kFollowUp};
+    Step step{.next = Next::kAgain};
     if (++follow_ups_ > kFreeFollowUps) {
       step.wait = backoff(options_, 1, Error(Code::kUnavailable, ""), rng_);
     }
@@ -65,36 +84,13 @@ RetryState::Step RetryState::after(Outcome outcome, TimePoint now, TimePoint dea
   Error& error = *outcome.error;
   const auto fail_with = [&error](Code code, std::string message) {
     return Step{.next = Next::kFail,
-                .error = Error(code, std::move(message))
-                             .with_http_status(error.http_status())
-                             .with_request_id(error.request_id())};
+                .error = std::move(error).with_code(code).with_message(std::move(message))};
   };
-  // The first time costs no attempt. A second failure on a reused connection has another cause than
-  // idleness.
-  if (outcome.stale && !std::exchange(was_stale_, true)) {
-    --attempts_;
-    return {.next = Next::kFreshConnection};
-  }
-  if (outcome.replaced) {
-    --attempts_;  // it has not failed
-    return {.next = Next::kFreshConnection};
-  }
-  if (outcome.has_detour) {
-    --attempts_;  // one attempt, by whichever way
-    return {.next = Next::kDetour, .error = std::move(error)};
-  }
   if (redirects_ > kMaxRedirects) {
     return fail_with(error.code(),
                      cat(error.message(), " (sent elsewhere ", redirects_, " times in a row)"));
   }
-  if (outcome.moved) {
-    --attempts_;         // one attempt, wherever it leads
-    was_stale_ = false;  // another host's connections may have been closed, too
-    return {.next = Next::kRedirected};
-  }
-  if (outcome.stale_credentials && !std::exchange(credential_rejected_, true)) {
-    return {.next = Next::kNewCredential};
-  }
+  if (helps(outcome.remedy)) return {.next = Next::kAgain, .error = std::move(error)};
   if (outcome.unsettled) {
     // It costs no attempt: how long this may go on is decided elsewhere.
     const auto wait = std::min(backoff(options_, ++unsettled_, error, rng_), kMaxUnsettledWait);

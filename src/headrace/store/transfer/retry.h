@@ -48,34 +48,41 @@ class RetryState {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  // What may help an attempt that failed, so that the same request is sent again at once.
+  enum class Remedy : uint8_t {
+    kNone,
+    kFreshConnection,    // the server had closed the idle one
+    kAnotherConnection,  // it was ended, so that the rest comes over another one
+    kNewCredential,
+    kOtherPlace,  // it was refused, since its place is elsewhere
+    kOtherWay,    // it was not sent, and there is another way
+  };
   // How an attempt ended.
   struct Outcome {
     std::optional<Error> error = {};  // none: it succeeded
     bool follow_up = false;           // it succeeded, and another request follows
-    bool stale = false;               // it failed because the server had closed the idle connection
-    bool replaced = false;           // it was ended, so that the rest comes over another connection
-    bool spoilt = false;             // what it sent has arrived as other bytes
-    bool stale_credentials = false;  // it was refused, and with new credentials it may not be
-    bool moved = false;              // it was refused, since its place is elsewhere
-    bool unsettled = false;          // it was refused by a cluster that is changing
-    bool has_detour = false;         // it was not sent, and there is another way
+    Remedy remedy = Remedy::kNone;
+    bool spoilt = false;     // what it sent has arrived as other bytes
+    bool unsettled = false;  // it was refused by a cluster that is changing
     // It was sent before its time, in case the service answers again: what is left of its wait.
     std::chrono::milliseconds left_of_wait{0};
+
+    bool moved() const { return remedy == Remedy::kOtherPlace; }
+    // The same host is asked again, over another connection.
+    bool lost_connection() const {
+      return remedy == Remedy::kFreshConnection || remedy == Remedy::kAnotherConnection;
+    }
   };
   enum class Next : uint8_t {
     kDone,
-    kFollowUp,
-    kFreshConnection,  // the same request again, at once and for free
-    kNewCredential,    // the same request again, with new credentials
-    kRedirected,       // the same request again, to its place
-    kDetour,           // the same request again, by another way
+    kAgain,  // the request that follows, or the same one with its remedy
     kRetry,
     kFail,
   };
   struct Step {
     Next next = Next::kDone;
     std::chrono::milliseconds wait{0};  // before it
-    std::optional<Error> error = {};    // kFail: the request's error. kRetry, kDetour: why
+    std::optional<Error> error = {};    // kFail: the request's error. Otherwise why, if it failed
   };
 
   RetryState(const RetryOptions& options, RetryBudget& budget, Rng& rng)
@@ -86,6 +93,7 @@ class RetryState {
   Step after(Outcome outcome, TimePoint now, TimePoint deadline);
 
  private:
+  bool helps(Remedy remedy);
   // How many follow-up requests of one operation are sent without a pause. A large copy needs a
   // few.
   static constexpr int kFreeFollowUps = 16;

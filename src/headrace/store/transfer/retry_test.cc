@@ -235,11 +235,12 @@ TEST_F(RetryTest, ListsStatsAndDeletesAreTriedAgainToo) {
 class RetryStateTest : public ::testing::Test {
  protected:
   using Next = RetryState::Next;
+  using Remedy = RetryState::Remedy;
   RetryState::Step fail_with(Code code, int http_status = 0) {
     state_.begin_attempt();
     RetryState::Step step =
         state_.after({.error = Error(code, "the reason").with_http_status(http_status),
-                      .stale_credentials = http_status == 401},
+                      .remedy = http_status == 401 ? Remedy::kNewCredential : Remedy::kNone},
                      now_, deadline_);
     if (step.next == Next::kRetry) now_ += step.wait;
     return step;
@@ -335,17 +336,18 @@ TEST_F(RetryStateTest, AnExhaustedBudgetEndsTheRequest) {
 }
 
 TEST_F(RetryStateTest, RejectedCredentialsAreReplacedOnce) {
-  EXPECT_EQ(fail_with(Code::kPermissionDenied, 401).next, Next::kNewCredential);
+  EXPECT_EQ(fail_with(Code::kPermissionDenied, 401).next, Next::kAgain);
   EXPECT_EQ(fail_with(Code::kPermissionDenied, 401).next, Next::kFail);
 }
 
 TEST_F(RetryStateTest, AConnectionThatDiedIdleCostsNoAttemptOnce) {
   const auto go_stale = [&] {
     state_.begin_attempt();
-    return state_.after({.error = Error(Code::kUnavailable, "closed"), .stale = true}, now_,
-                        deadline_);
+    return state_.after(
+        {.error = Error(Code::kUnavailable, "closed"), .remedy = Remedy::kFreshConnection}, now_,
+        deadline_);
   };
-  EXPECT_EQ(go_stale().next, Next::kFreshConnection);
+  EXPECT_EQ(go_stale().next, Next::kAgain);
   EXPECT_EQ(state_.attempts(), 0);
   EXPECT_EQ(go_stale().next, Next::kRetry);
   EXPECT_EQ(state_.attempts(), 1);
@@ -354,9 +356,10 @@ TEST_F(RetryStateTest, AConnectionThatDiedIdleCostsNoAttemptOnce) {
 TEST_F(RetryStateTest, ADetourCostsNeitherAnAttemptNorTime) {
   for (int i = 0; i < 10; ++i) {
     state_.begin_attempt();
-    const RetryState::Step step = state_.after(
-        {.error = Error(Code::kUnavailable, "refused"), .has_detour = true}, now_, deadline_);
-    EXPECT_EQ(step.next, Next::kDetour);
+    const RetryState::Step step =
+        state_.after({.error = Error(Code::kUnavailable, "refused"), .remedy = Remedy::kOtherWay},
+                     now_, deadline_);
+    EXPECT_EQ(step.next, Next::kAgain);
     EXPECT_EQ(step.wait.count(), 0);
     EXPECT_EQ(step.error->message(), "refused");
   }
@@ -367,7 +370,7 @@ TEST_F(RetryStateTest, RequestsThatFollowEachOtherWithoutEndAreSlowedDown) {
   std::chrono::milliseconds waited{0};
   for (int i = 0; i < 100; ++i) {
     const RetryState::Step step = follow_up();
-    EXPECT_EQ(step.next, Next::kFollowUp);
+    EXPECT_EQ(step.next, Next::kAgain);
     if (i < 16) EXPECT_EQ(step.wait.count(), 0) << "a few are usual";
     waited += step.wait;
   }

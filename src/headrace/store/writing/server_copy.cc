@@ -197,7 +197,7 @@ awaitable<Result<void>> ServerCopy::read_part(UploadPart& part) {
   });
   ReadSlot& slot = batch->slot(0);
   if (slot.error) co_return std::unexpected(*slot.error);
-  part.crc32c = slot.sum.crc32c().value_or(Crc32c());
+  part.crc32c = slot.sum().crc32c().value_or(Crc32c());
   read_[part.part_number - 1] = {.size_bytes = part.size_bytes, .crc32c = part.crc32c};
   co_return Result<void>();
 }
