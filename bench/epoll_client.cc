@@ -1,5 +1,6 @@
 // The least that a client has to do for the objects that it reads over HTTP, or over HTTPS: the
-// yardstick of bench/groups/cpu.py. One thread, one epoll, no library but ISA-L's CRC32C and OpenSSL.
+// yardstick of bench/groups/cpu.py. One thread, one epoll, no library but ISA-L's CRC32C and
+// OpenSSL.
 //
 //   headrace-bench-epoll PORT PATHS CONNECTIONS SECONDS KEPT [tls]
 //
@@ -62,7 +63,9 @@ struct Connection {
 // event before all of an object has come.
 class Tls {
  public:
-  Tls() : context_(SSL_CTX_new(TLS_client_method())), method_(BIO_meth_new(BIO_TYPE_SOURCE_SINK, "")) {
+  Tls()
+      : context_(SSL_CTX_new(TLS_client_method())),
+        method_(BIO_meth_new(BIO_TYPE_SOURCE_SINK, "")) {
     SSL_CTX_set_read_ahead(context_, 1);
     SSL_CTX_set_default_read_buffer_len(context_, 64 * 1024);
     BIO_meth_set_write(method_, [](BIO* bio, const char* bytes, int size) {

@@ -628,7 +628,7 @@ awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
   const uint64_t from_bytes = drips ? kGatherDropsFromBytes : kGatherFromBytes;
   if (certain_bytes < from_bytes && wake_at_bytes_ == 1) co_return Result<void>();
   wake_at(static_cast<int>(std::clamp<uint64_t>(certain_bytes, 1, kGatherBytes)));
-  acknowledge_at_once();
+  if (!drips) acknowledge_at_once();  // else it has been done
   const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kAwait);
   if (error || aborted_) co_return std::unexpected(failure("the body broke off", error));
   co_return Result<void>();

@@ -167,8 +167,8 @@ uint64_t RecordBorders::missing_bytes(uint64_t plain_bytes) const {
   return left_bytes_ + (plain_bytes - std::min(plain_bytes, held_bytes));
 }
 
-// OpenSSL's own socket BIO calls write(), which raises SIGPIPE, and tries again after a receive that
-// has emptied the socket.
+// OpenSSL's own socket BIO calls write(), which raises SIGPIPE, and tries again after a receive
+// that has emptied the socket.
 struct LinkMethod {
   static TlsStream::Link& link_of(BIO* bio) {
     return *static_cast<TlsStream::Link*>(BIO_get_data(bio));
@@ -351,7 +351,7 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
-  link_.empty = link_.more = false;
+  link_.more = false;
   into = into.first(std::min(into.size(), kMostReadBytes));
   // One call of OpenSSL returns one record; all that have arrived go straight into `into`.
   size_t count = 0, total = 0;
@@ -362,8 +362,8 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
       continue;
     }
     if (total > 0) return Step{.count = total};  // what stopped us comes again on the next call
-    // A part of a record, behind which the connection may have ended: nobody would wake us for that.
-    if (std::exchange(link_.empty, false)) continue;
+    // The connection may have ended behind what the last receive brought: no event would tell.
+    if (SSL_want_read(ssl_) && std::exchange(link_.empty, false)) continue;
     return classify(result, "TLS read failed");
   }
   return Step{.count = total};

@@ -83,7 +83,9 @@ class TlsStream {
   bool drained() const;
   // After a read that has not filled all of its memory: so much is at least still to come in the
   // socket before `plain_bytes` more can be read.
-  uint64_t missing_bytes(uint64_t plain_bytes) const { return link_.borders.missing_bytes(plain_bytes); }
+  uint64_t missing_bytes(uint64_t plain_bytes) const {
+    return link_.borders.missing_bytes(plain_bytes);
+  }
   // `more`: further bytes follow at once, so that the last segment need not go out by itself.
   Result<Step> write(std::span<const std::byte> bytes, bool more);
 
@@ -91,7 +93,7 @@ class TlsStream {
   // What OpenSSL reads from and writes to.
   struct Link {
     int descriptor = -1;
-    bool empty = false;  // during one read: a receive has brought less than it had room for
+    bool empty = false;  // the last receive has brought less than it had room for
     bool more = false;
     RecordBorders borders;
   };
