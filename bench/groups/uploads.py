@@ -41,7 +41,7 @@ def _alternate(
     def client(name: str, request: dict[str, str]) -> Client:
         made = certificates.get(name)
         tls = {"tls_cert": made.cert_file, "tls_key": made.key_file} if made else {}
-        env = {"SSL_CERT_FILE": str(made.ca_file)} if made else {}
+        env = {"AWS_CA_BUNDLE": str(made.ca_file)} if made else {}
 
         def run() -> Answer:
             with FaultServer(dialect=dialect, threads=2, md5=False, **tls) as server:
