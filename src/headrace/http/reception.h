@@ -49,7 +49,7 @@ class Reception final : public asio::detail::reactor_op {
 
   // From now on the bytes come through TLS. Borrows it.
   void decrypt_by(TlsStream* tls) { tls_ = tls; }
-  // Fills `into` first, then `beyond`, which without TLS alone may be.
+  // Fills `into` first, then `beyond`, which has room only where there is no TLS.
   Operation receive(std::span<std::byte> into, std::span<std::byte> beyond) {
     parts_ = {iovec{into.data(), into.size()}, iovec{beyond.data(), beyond.size()}};
     return {{this}};
