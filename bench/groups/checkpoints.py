@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from bench import curl
 from bench.harness import Answer, Bench, Client, ratios
 from bench.objects import GIB, MIB
 from testing.faultserver.client import FaultServer
-from testing.servers import DelayedServer, FakeGcsServer
+from testing.servers import Certificates, DelayedServer, FakeGcsServer
 
 BUCKET = "checkpoints"
 _NAME = "checkpoint.pt"
@@ -60,6 +61,39 @@ def checkpoint_xml(bench: Bench) -> None:
                 group = f"a checkpoint of {gib:g} GiB, fault server, {latency_s * 1e3:g} ms"
                 peers = {"save": ("dataflux",), "load": ("dataflux",)}
                 _compare_on_gcs(bench, group, server.url, peers, gib)
+
+
+def checkpoint_tls(bench: Bench) -> None:
+    """headrace alone: what TLS adds to a save and to a load."""
+    certificates = Certificates(bench.folder / "certificates")
+    settings: dict[str, dict[str, Any]] = {
+        "TLS": {"tls_cert": certificates.cert_file, "tls_key": certificates.key_file},
+        "plain HTTP": {},
+    }
+    env = {"SSL_CERT_FILE": str(certificates.ca_file)}
+    gib = min(bench.effort.checkpoint_repetitions)
+    group = f"a checkpoint of {gib:g} GiB over TLS"
+    with contextlib.ExitStack() as stack:
+        places = {}
+        for name, options in settings.items():
+            server = stack.enter_context(FaultServer(threads=2, md5=False, **options))
+            server.bucket(BUCKET)
+            places[name] = {
+                "bucket": BUCKET,
+                "endpoint": server.url,
+                "size_bytes": int(gib * GIB),
+                "env": env,
+            }
+        for what in _MEMORY_MIB:
+            clients = {
+                name: client(bench, what, "headrace", place) for name, place in places.items()
+            }
+            answers = _measure(bench, group, what, clients, gib)
+            for name, found in answers.items():
+                bench.row(group, f"{what}: {name}", "GB/s", _rates(found))
+                bench.row(group, f"{what}: {name}, CPU per GiB", "s", _cpu(found))
+            over = ratios(_cpu(answers["TLS"]), _cpu(answers["plain HTTP"]))
+            bench.row(group, f"{what}: TLS: CPU, of plain HTTP", "", over)
 
 
 def client(bench: Bench, what: str, by: str, place: dict[str, Any]) -> Client:
@@ -179,4 +213,5 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     "checkpoint-files": checkpoint_files,
     "checkpoint-gcs": checkpoint_gcs,
     "checkpoint-xml": checkpoint_xml,
+    "checkpoint-tls": checkpoint_tls,
 }

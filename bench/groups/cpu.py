@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import statistics
 import tempfile
@@ -28,6 +29,8 @@ KEPT_OBJECTS = 4 * BATCH_SIZE  # what read_batches has at the same time: some ba
 
 
 def _epoll(bench: Bench, url: str, bucket: Bucket, connections: Connections) -> Client:
+    tls = ("tls",) if url.startswith("https:") else ()
+
     def run() -> Answer:
         with tempfile.NamedTemporaryFile("w", suffix=".paths") as file:
             file.write("\n".join(bucket.media_paths(objects.GENERATION)))
@@ -39,6 +42,7 @@ def _epoll(bench: Bench, url: str, bucket: Bucket, connections: Connections) -> 
                 str(connections.count),
                 str(bench.effort.duration_s),
                 str(KEPT_OBJECTS),
+                *tls,
             )
 
     return run
@@ -86,6 +90,45 @@ def cpu(bench: Bench) -> None:
     with bench.nginx(objects.MIDDLE, objects.SMALL) as server:
         _costs(bench, server.url, objects.MIDDLE, "cpu: 100 KiB", bench.effort.middle_objects, 0.9)
         _costs(bench, server.url, objects.SMALL, "cpu: 1 KiB", bench.effort.small_objects, 0.83)
+
+
+def cpu_tls(bench: Bench) -> None:
+    """The same over TLS 1.3, and what TLS adds to plain HTTP."""
+    certificates = Certificates(bench.folder / "certificates")
+    env = {"SSL_CERT_FILE": str(certificates.ca_file)}
+    before = environment_before()
+    with (
+        bench.nginx(objects.MIDDLE, objects.SMALL, certificates=certificates) as server,
+        bench.nginx(objects.MIDDLE, objects.SMALL) as plain,
+    ):
+        for bucket, size, at_most in (
+            (objects.MIDDLE, "100 KiB", 1.15),
+            (objects.SMALL, "1 KiB", 1.25),
+        ):
+            group = f"cpu: {size}, TLS"
+            connections = Connections()
+            read = functools.partial(bench.many, "headrace", server.url, bucket)
+            clients: dict[str, Client] = {
+                "read_batches": connections.of(functools.partial(read, env=env)),
+                "epoll": _epoll(bench, server.url, bucket, connections),
+                "read_batches without TLS": functools.partial(
+                    bench.many, "headrace", plain.url, bucket
+                ),
+                "epoll without TLS": _epoll(bench, plain.url, bucket, connections),
+            }
+            if before is not None:
+                clients["before"] = functools.partial(read, env={**env, **before})
+            answers = bench.alternate(group, clients, bench.effort.repetitions)
+            for name, found in answers.items():
+                bench.cpu(group, name, found)
+            found = cpu_us(answers["read_batches"])
+            shares = ratios(found, cpu_us(answers["epoll"]))
+            bench.row(
+                group, "read_batches: CPU per object, over epoll's", "", shares, at_most=at_most
+            )
+            if before is not None:
+                shares = ratios(found, cpu_us(answers["before"]))
+                bench.row(group, "read_batches: CPU, over that before", "", shares, at_most=0.8)
 
 
 def cpu_latency(bench: Bench) -> None:
@@ -182,6 +225,7 @@ def io_threads(bench: Bench) -> None:
 
 GROUPS: dict[str, Callable[[Bench], None]] = {
     "cpu": cpu,
+    "cpu-tls": cpu_tls,
     "cpu-latency": cpu_latency,
     "io-threads": io_threads,
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from bench.harness import LATENCY_S, Answer, Bench, Client, ratios
 from bench.objects import MIB
 from testing.faultserver.client import FaultServer
+from testing.servers import Certificates
 
 _GIB = 1 << 30
 _SIZE_BYTES = 256 * MIB
@@ -28,15 +30,21 @@ def _alternate(
     dialect: str,
     requests: dict[str, dict[str, str]],
     latency_s: float = 0,
+    certificates: Mapping[str, Certificates] = MappingProxyType({}),
 ) -> dict[str, list[Answer]]:
     """Upload in turn with what each of `requests` asks for, each time to a new server.
 
-    The server sums, too, so only the CPU of the client says what an upload costs.
+    The server sums, too, so only the CPU of the client says what an upload costs. Those that
+    `certificates` names go to a server that speaks TLS.
     """
 
-    def client(request: dict[str, str]) -> Client:
+    def client(name: str, request: dict[str, str]) -> Client:
+        made = certificates.get(name)
+        tls = {"tls_cert": made.cert_file, "tls_key": made.key_file} if made else {}
+        env = {"AWS_CA_BUNDLE": str(made.ca_file)} if made else {}
+
         def run() -> Answer:
-            with FaultServer(dialect=dialect, threads=2, md5=False) as server:
+            with FaultServer(dialect=dialect, threads=2, md5=False, **tls) as server:
                 server.bucket("bucket")
                 server.latency(latency_s * 1e3)
                 return bench.client(
@@ -44,12 +52,13 @@ def _alternate(
                     endpoint=server.url,
                     size_bytes=_SIZE_BYTES,
                     count=_COUNT,
+                    env=env,
                     **request,
                 )
 
         return run
 
-    clients = {name: client(request) for name, request in requests.items()}
+    clients = {name: client(name, request) for name, request in requests.items()}
     return bench.alternate(group, clients, bench.effort.repetitions)
 
 
@@ -84,4 +93,21 @@ def ways(bench: Bench) -> None:
             bench.row(group, f"{way}: client CPU per GiB", "s", _cpu_s_per_gib(found))
 
 
-GROUPS = {"upload-sums": sums, "upload-ways": ways}
+def tls(bench: Bench) -> None:
+    """What an upload in parts costs over TLS."""
+    group = "upload over TLS"
+    request = {"scheme": "s3", "level": "crc32c"}
+    answers = _alternate(
+        bench,
+        group,
+        "s3",
+        {"TLS": request, "plain HTTP": request},
+        certificates={"TLS": Certificates(bench.folder / "certificates")},
+    )
+    for name, found in answers.items():
+        bench.row(group, f"{name}: client CPU per GiB", "s", _cpu_s_per_gib(found))
+    over = ratios(_cpu_s_per_gib(answers["TLS"]), _cpu_s_per_gib(answers["plain HTTP"]))
+    bench.row(group, "TLS: CPU, of plain HTTP", "", over)
+
+
+GROUPS = {"upload-sums": sums, "upload-ways": ways, "upload-tls": tls}

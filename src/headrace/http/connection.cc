@@ -33,8 +33,6 @@ constexpr int kGatherBytes = 1024 * 1024;
 // If at least this much of a chunk is left, it is received straight into its place. Below that, one
 // receive into the inbox brings the end of this chunk and the beginning of the next.
 constexpr uint64_t kDirectFromBytes = 2 * 1024;
-// How much TLS may have taken from the socket without passing it on to us: its buffer and a record.
-constexpr uint64_t kTlsHeldBytes = 96 * 1024;
 // For so long after a receive that has left nothing in the socket, the connection is used again
 // without looking. If the server has closed it meanwhile, the request is sent again for free.
 constexpr std::chrono::milliseconds kSilentFor{1};
@@ -61,6 +59,7 @@ Connection::~Connection() {
 }
 
 void Connection::close() {
+  reception_.decrypt_by(nullptr);
   tls_.reset();
   if (!socket_.is_open()) return;
   forget_in_child(socket_.native_handle());
@@ -102,7 +101,7 @@ void Connection::check_stall(steady_clock::time_point now) {
   // event is to come. The receive that waits finds the end.
   std::byte probe;
   const bool waits = phase_ == Phase::kGoAhead || phase_ == Phase::kFirstByte;
-  if (waits && !tls_ && socket_.is_open() &&
+  if (waits && socket_.is_open() &&
       ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
     ::shutdown(socket_.native_handle(), SHUT_RD);
   }
@@ -138,13 +137,13 @@ Error Connection::failure(std::string_view what, const boost::system::error_code
 }
 
 bool Connection::still_silent(bool must_look) {
+  if (!must_look && drained_ && thread_.now() - last_used_ < kSilentFor) return true;
   std::byte probe;
   if (tls_) {
     // What waits in the socket may be a session ticket, which is for OpenSSL alone.
     const Result<TlsStream::Step> step = tls_->read({&probe, 1});
     return step && step->count == 0 && !step->end;
   }
-  if (!must_look && drained_ && thread_.now() - last_used_ < kSilentFor) return true;
   return ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -302,41 +301,42 @@ awaitable<Result<void>> Connection::open_tls() {
                                                      kAwait);
     if (error || aborted_) co_return std::unexpected(failure("TLS handshake", error));
   }
+  reception_.decrypt_by(tls_.get());
   if (tls_->resumed()) count(thread_.metrics().tls_resumed_total);
   co_return Result<void>();
 }
 
-Result<void> Connection::send_at_once(std::span<const std::byte>& bytes) {
-  if (tls_) return {};
-  // As in Reception: no point where the thread can be cancelled.
-  const long sent = ::syscall(SYS_sendto, socket_.native_handle(), bytes.data(), bytes.size(),
-                              MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-    return fail(Code::kUnavailable, "sending failed: ", std::strerror(errno));
+Result<Connection::Wait> Connection::send_at_once(std::span<const std::byte>& bytes, bool more) {
+  size_t count = 0;
+  Wait wait = asio::socket_base::wait_write;
+  if (tls_) {
+    const Result<TlsStream::Step> step = tls_->write(bytes, more);
+    if (!step) return std::unexpected(step.error());
+    if (step->end) return fail(Code::kUnavailable, "connection closed by the server");
+    if (step->need == TlsStream::Need::kReadable) wait = asio::socket_base::wait_read;
+    count = step->count;
+  } else {
+    // As in Reception: no point where the thread can be cancelled.
+    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
+    const long sent = ::syscall(SYS_sendto, socket_.native_handle(), bytes.data(), bytes.size(),
+                                flags, nullptr, 0);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+      return fail(Code::kUnavailable, "sending failed: ", std::strerror(errno));
+    }
+    count = sent > 0 ? static_cast<size_t>(sent) : 0;
   }
-  if (sent > 0) {
-    ++progress_;
-    bytes = bytes.subspan(static_cast<size_t>(sent));
-  }
-  return {};
+  if (count > 0) ++progress_;
+  bytes = bytes.subspan(count);
+  return wait;
 }
 
 awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const size_t left_bytes = bytes.size();
-    auto need = asio::socket_base::wait_write;
-    if (tls_) {
-      const Result<TlsStream::Step> step = tls_->write(bytes);
-      if (!step) co_return std::unexpected(step.error());
-      if (step->end) co_return fail(Code::kUnavailable, "connection closed by the server");
-      if (step->count > 0) ++progress_;
-      bytes = bytes.subspan(step->count);
-      if (step->need == TlsStream::Need::kReadable) need = asio::socket_base::wait_read;
-    } else if (Result<void> sent = send_at_once(bytes); !sent) {
-      co_return sent;
-    }
+    const Result<Wait> wait = send_at_once(bytes, /*more=*/false);
+    if (!wait) co_return std::unexpected(wait.error());
     if (bytes.size() < left_bytes) continue;
-    const auto [error] = co_await socket_.async_wait(need, kAwait);
+    const auto [error] = co_await socket_.async_wait(*wait, kAwait);
     if (error || aborted_) co_return std::unexpected(failure("sending failed", error));
   }
   co_return Result<void>();
@@ -386,17 +386,10 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
 }
 
 awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
-  size_t total = 0;
   while (true) {
-    // The socket may be closed, and its descriptor reused. What came may have been for TLS alone.
-    if (aborted_ || let_go_ || goes_ahead_) {
-      co_return Received(asio::error::operation_aborted, 0);
-    }
-    const Result<TlsStream::Step> step = tls_->read(into.subspan(total));
-    if (step) total += step->count;
-    // There may be more. Whatever ends it comes again on the next call.
-    if (step && step->count == TlsStream::kMostReadBytes && total < into.size()) continue;
-    if (total > 0) co_return Received({}, total);
+    const auto [error, received] = co_await reception_.receive(into, {});
+    if (error || received > 0) co_return Received(error, received);
+    const Result<TlsStream::Step>& step = reception_.step();
     if (!step) {
       tls_error_ = step.error();
       co_return Received(asio::error::connection_reset, 0);
@@ -406,12 +399,12 @@ awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> int
       co_return Received(asio::error::connection_reset, 0);
     }
     if (step->end) co_return Received(asio::error::eof, 0);
-    const auto [error] = co_await socket_.async_wait(step->need == TlsStream::Need::kWritable
-                                                         ? asio::socket_base::wait_write
-                                                         : asio::socket_base::wait_read,
-                                                     kAwait);
-    if (error) co_return Received(error, 0);
-    if (aborted_) co_return Received(asio::error::operation_aborted, 0);
+    // TLS has to answer before it can read on.
+    const auto [failed] = co_await socket_.async_wait(asio::socket_base::wait_write, kAwait);
+    if (failed) co_return Received(failed, 0);
+    if (aborted_ || let_go_ || goes_ahead_) {
+      co_return Received(asio::error::operation_aborted, 0);
+    }
   }
 }
 
@@ -463,7 +456,7 @@ awaitable<Result<void>> Connection::receive_head(bool final) {
       co_return std::unexpected(failure("no answer", error));
     }
     inbox_end_ += received;
-    drained_ = inbox_end_ < inbox_.size();
+    drained_ = tls_ ? tls_->drained() : inbox_end_ < inbox_.size();
     ++progress_;
   }
 }
@@ -506,7 +499,10 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     enter(Phase::kSend);
     // The socket almost always takes a whole request at once, without involving the reactor.
     std::span<const std::byte> unsent = as_bytes(outbox_);
-    sent = send_at_once(unsent);
+    const bool is_followed =  // at once, in the same segment
+        !waits && request.body_source == nullptr && request.body_bytes() > 0;
+    const Result<Wait> begun = send_at_once(unsent, is_followed);
+    if (!begun) sent = std::unexpected(begun.error());
     if (sent && !unsent.empty()) sent = co_await send(unsent);
     if (waits && sent) {
       enter(Phase::kGoAhead);
@@ -566,7 +562,7 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
   // Nor would the server know what follows a body that was announced and did not come.
   reusable_ =
       sent.has_value() && !answered && head_.keep_alive && inbox_begin_ == inbox_end_ && !aborted_;
-  if (reusable_ && drained_ && !tls_) expect_nothing(socket_);
+  if (reusable_ && drained_) expect_nothing(socket_);
   enter(Phase::kIdle);
   co_return Result<void>();
 }
@@ -611,8 +607,9 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t le
     }
     const size_t count = std::min(received, into.size());
     inbox_end_ = received - count;
-    drained_ = has_end && inbox_end_ < inbox_.size();
-    drips = received <= kDropBytes && received < into.size();
+    drained_ = tls_ ? tls_->drained() : has_end && inbox_end_ < inbox_.size();
+    // TLS has then given whatever it has; a server sends its records one by one.
+    drips = received < into.size() && (tls_ || received <= kDropBytes);
     ++progress_;
     if (received < into.size()) acknowledge_at_once();
     left_bytes -= count;
@@ -623,15 +620,15 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t le
 }
 
 awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
-  const uint64_t certain_bytes = left_bytes - std::min(left_bytes, tls_ ? kTlsHeldBytes : 0);
-  if (certain_bytes == 0) {  // all that is left may be in TLS's hands: the socket may stay silent
+  if (tls_ && !drips) {  // all that is left may be in TLS's hands: the socket may stay silent
     wake_at(1);
     co_return Result<void>();
   }
+  const uint64_t certain_bytes = tls_ ? tls_->missing_bytes(left_bytes) : left_bytes;
   const uint64_t from_bytes = drips ? kGatherDropsFromBytes : kGatherFromBytes;
   if (certain_bytes < from_bytes && wake_at_bytes_ == 1) co_return Result<void>();
   wake_at(static_cast<int>(std::clamp<uint64_t>(certain_bytes, 1, kGatherBytes)));
-  acknowledge_at_once();
+  if (!drips) acknowledge_at_once();  // else it has been done
   const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kAwait);
   if (error || aborted_) co_return std::unexpected(failure("the body broke off", error));
   co_return Result<void>();

@@ -60,6 +60,7 @@ class Connection final : public Transport {
  private:
   enum class Phase : uint8_t { kIdle, kConnect, kTls, kGoAhead, kFirstByte, kBody, kSend };
   using Received = Reception::Received;
+  using Wait = asio::socket_base::wait_type;
 
   void enter(Phase phase) {
     phase_ = phase;
@@ -78,8 +79,9 @@ class Connection final : public Transport {
   // Does not block the thread while the source reads.
   awaitable<Result<std::span<const std::byte>>> read_source(BodySource& source,
                                                             uint64_t offset_bytes);
-  // Takes from `bytes` what the socket takes at once.
-  Result<void> send_at_once(std::span<const std::byte>& bytes);
+  // Takes from `bytes` what the socket takes at once, of TLS a record, and says what to wait for if
+  // that is nothing. `more`: further bytes follow at once.
+  Result<Wait> send_at_once(std::span<const std::byte>& bytes, bool more);
   awaitable<Received> receive(std::span<std::byte> into);
   awaitable<Received> receive_tls(std::span<std::byte> into);
   // Into head_, at the front of the inbox. `final`: interim answers are passed over.

@@ -23,6 +23,7 @@ void Reception::start(Handler handler) {
 
 Reception::status Reception::try_receive(reactor_op* base) {
   auto& self = *static_cast<Reception*>(base);
+  if (self.tls_ != nullptr) return self.try_decrypt();
   auto& implementation =
       (self.socket_.*member_of(asio_internals::SocketImplementation())).get_implementation();
   msghdr message{};
@@ -45,6 +46,18 @@ Reception::status Reception::try_receive(reactor_op* base) {
     self.ec_ = boost::system::error_code(errno, boost::system::system_category());
     return done;
   }
+}
+
+Reception::status Reception::try_decrypt() {
+  const std::span<std::byte> into(static_cast<std::byte*>(parts_[0].iov_base), parts_[0].iov_len);
+  do {
+    step_ = tls_->read(into.subspan(bytes_transferred_));
+    if (step_) bytes_transferred_ += step_->count;
+    // There may be more.
+  } while (step_ && step_->count == TlsStream::kMostReadBytes && bytes_transferred_ < into.size());
+  // Whatever has ended it after some bytes comes again on the next call.
+  const bool is_over = bytes_transferred_ > 0 || !step_ || step_->end;
+  return is_over || step_->need == TlsStream::Need::kWritable ? done : not_done;
 }
 
 void Reception::complete(void* owner, asio::detail::operation* base,

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "headrace/http/asio.h"
+#include "headrace/http/tls.h"
 
 namespace headrace {
 
@@ -46,21 +47,28 @@ class Reception final : public asio::detail::reactor_op {
     }
   };
 
-  // Fills `into` first, then `beyond`.
+  // From now on the bytes come through TLS. Borrows it.
+  void decrypt_by(TlsStream* tls) { tls_ = tls; }
+  // Fills `into` first, then `beyond`, which has room only where there is no TLS.
   Operation receive(std::span<std::byte> into, std::span<std::byte> beyond) {
     parts_ = {iovec{into.data(), into.size()}, iovec{beyond.data(), beyond.size()}};
     return {{this}};
   }
+  // Why a receive through TLS has brought nothing, and no error either.
+  const Result<TlsStream::Step>& step() const { return step_; }
 
  private:
   using Handler = asio::detail::awaitable_async_op_handler<void(Received), Executor>;
 
   void start(Handler handler);
   static status try_receive(reactor_op* base);
+  status try_decrypt();
   static void complete(void* owner, asio::detail::operation* base, const boost::system::error_code&,
                        size_t);
 
   Socket& socket_;
+  TlsStream* tls_ = nullptr;
+  Result<TlsStream::Step> step_{};
   std::array<iovec, 2> parts_{};
   std::optional<Handler> handler_;
 };

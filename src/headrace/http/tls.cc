@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "headrace/base/fork.h"
 
@@ -23,36 +24,6 @@ namespace headrace {
 namespace {
 
 constexpr size_t kReadBufferBytes = 64 * 1024;
-
-// OpenSSL's own socket BIO calls write(), which raises SIGPIPE; this one uses send(MSG_NOSIGNAL).
-int bio_write(BIO* bio, const char* data, int size) {
-  BIO_clear_retry_flags(bio);
-  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-  const ssize_t sent = ::send(descriptor, data, static_cast<size_t>(size), MSG_NOSIGNAL);
-  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
-  return static_cast<int>(sent);
-}
-
-int bio_read(BIO* bio, char* data, int size) {
-  BIO_clear_retry_flags(bio);
-  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-  const ssize_t received = ::recv(descriptor, data, static_cast<size_t>(size), 0);
-  if (received < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
-  return static_cast<int>(received);
-}
-
-long bio_ctrl(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
-
-BIO_METHOD* socket_method() {
-  static BIO_METHOD* const method = [] {
-    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "headrace socket");
-    BIO_meth_set_write(made, &bio_write);
-    BIO_meth_set_read(made, &bio_read);
-    BIO_meth_set_ctrl(made, &bio_ctrl);
-    return made;
-  }();
-  return method;
-}
 
 int context_index() {
   static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
@@ -168,6 +139,87 @@ bool is_ip_literal(const std::string& host) {
 
 }  // namespace
 
+void RecordBorders::pass(std::span<const std::byte> received) {
+  while (!received.empty()) {
+    if (left_bytes_ == 0) {
+      // Type, version and, in the last two bytes, the length.
+      const auto byte = std::to_integer<size_t>(received.front());
+      received = received.subspan(1);
+      ++header_bytes_;
+      if (header_bytes_ < kHeaderBytes - 1) continue;
+      if (header_bytes_ == kHeaderBytes - 1) {
+        body_bytes_ = byte << 8;
+        continue;
+      }
+      header_bytes_ = 0;
+      left_bytes_ = body_bytes_ |= byte;
+      continue;
+    }
+    const size_t count = std::min(left_bytes_, received.size());
+    left_bytes_ -= count;
+    received = received.subspan(count);
+  }
+}
+
+uint64_t RecordBorders::missing_bytes(uint64_t plain_bytes) const {
+  // A record has less plain text than it is long.
+  const uint64_t held_bytes = left_bytes_ > 0 ? body_bytes_ : 0;
+  return left_bytes_ + (plain_bytes - std::min(plain_bytes, held_bytes));
+}
+
+// OpenSSL's own socket BIO calls write(), which raises SIGPIPE, and tries again after a receive
+// that has emptied the socket.
+struct LinkMethod {
+  static TlsStream::Link& link_of(BIO* bio) {
+    return *static_cast<TlsStream::Link*>(BIO_get_data(bio));
+  }
+
+  static int write(BIO* bio, const char* data, int size) {
+    BIO_clear_retry_flags(bio);
+    const TlsStream::Link& link = link_of(bio);
+    const int flags = MSG_NOSIGNAL | (link.more ? MSG_MORE : 0);
+    const ssize_t sent = ::send(link.descriptor, data, static_cast<size_t>(size), flags);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+    return static_cast<int>(sent);
+  }
+
+  static int read(BIO* bio, char* data, int size) {
+    BIO_clear_retry_flags(bio);
+    TlsStream::Link& link = link_of(bio);
+    if (link.empty) {
+      BIO_set_retry_read(bio);
+      return -1;
+    }
+    const auto room = static_cast<size_t>(size);
+    ssize_t received = 0;
+    do {
+      received = ::recv(link.descriptor, data, room, 0);
+    } while (received < 0 && errno == EINTR);
+    if (received < 0) {
+      if (errno == EAGAIN) BIO_set_retry_read(bio);
+      return -1;
+    }
+    const std::span<const char> came(data, static_cast<size_t>(received));
+    link.empty = !came.empty() && came.size() < room;
+    link.borders.pass(std::as_bytes(came));
+    return static_cast<int>(received);
+  }
+
+  static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+  static BIO_METHOD* get() {
+    static BIO_METHOD* const method = [] {
+      BIO_METHOD* made =
+          BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "headrace socket");
+      BIO_meth_set_write(made, &write);
+      BIO_meth_set_read(made, &read);
+      BIO_meth_set_ctrl(made, &control);
+      return made;
+    }();
+    return method;
+  }
+};
+
 TlsContext::TlsContext(ssl_ctx_st* context, std::string client_cert_file)
     : context_(context), client_cert_file_(std::move(client_cert_file)) {}
 
@@ -206,8 +258,8 @@ int TlsContext::on_new_session(ssl_st* ssl, ssl_session_st* session) {
   return 1;  // the reference is ours now
 }
 
-TlsStream::TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl)
-    : context_(std::move(context)), ssl_(ssl) {}
+TlsStream::TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl, int descriptor)
+    : context_(std::move(context)), ssl_(ssl), link_{.descriptor = descriptor, .borders = {}} {}
 
 TlsStream::~TlsStream() {
   const HoldsOffForks no_fork;
@@ -220,13 +272,13 @@ Result<std::unique_ptr<TlsStream>> TlsStream::create(std::shared_ptr<TlsContext>
                                                      int descriptor, const std::string& host) {
   const HoldsOffForks no_fork;
   SSL* ssl = SSL_new(context->context_);
-  BIO* bio = ssl == nullptr ? nullptr : BIO_new(socket_method());
+  BIO* bio = ssl == nullptr ? nullptr : BIO_new(LinkMethod::get());
   if (bio == nullptr) {
     SSL_free(ssl);
     return fail(Code::kExhausted, "no memory for a TLS connection");
   }
-  std::unique_ptr<TlsStream> self(new TlsStream(std::move(context), ssl));
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)));
+  std::unique_ptr<TlsStream> self(new TlsStream(std::move(context), ssl, descriptor));
+  BIO_set_data(bio, &self->link_);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl, bio, bio);
   SSL_set_connect_state(ssl);
@@ -285,6 +337,7 @@ Result<TlsStream::Step> TlsStream::handshake() {
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
+  link_.empty = link_.more = false;
   const int result = SSL_do_handshake(ssl_);
   if (result == 1) return Step{};
   Result<Step> step = classify(result, "TLS handshake failed");
@@ -298,6 +351,7 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
+  link_.more = false;
   into = into.first(std::min(into.size(), kMostReadBytes));
   // One call of OpenSSL returns one record; all that have arrived go straight into `into`.
   size_t count = 0, total = 0;
@@ -308,15 +362,21 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
       continue;
     }
     if (total > 0) return Step{.count = total};  // what stopped us comes again on the next call
+    // The connection may have ended behind what the last receive brought: no event would tell.
+    if (SSL_want_read(ssl_) && std::exchange(link_.empty, false)) continue;
     return classify(result, "TLS read failed");
   }
   return Step{.count = total};
 }
 
-Result<TlsStream::Step> TlsStream::write(std::span<const std::byte> bytes) {
+bool TlsStream::drained() const { return link_.empty && SSL_has_pending(ssl_) == 0; }
+
+Result<TlsStream::Step> TlsStream::write(std::span<const std::byte> bytes, bool more) {
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
+  // One call sends one record.
+  link_.more = more || bytes.size() > SSL3_RT_MAX_PLAIN_LENGTH;
   size_t count = 0;
   const int result = SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
   if (result == 1) return Step{.count = count};

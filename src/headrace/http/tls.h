@@ -1,6 +1,8 @@
 // TLS over a non-blocking socket, on OpenSSL directly.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +38,21 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   ssl_session_st* session_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
 };
 
+// Where the records in a stream of TLS end, which their headers tell in the clear.
+class RecordBorders {
+ public:
+  void pass(std::span<const std::byte> received);
+  // At least this much is still to be received before `plain_bytes` more can be decrypted, if
+  // whatever is whole has been.
+  uint64_t missing_bytes(uint64_t plain_bytes) const;
+
+ private:
+  static constexpr size_t kHeaderBytes = 5;
+  size_t header_bytes_ = 0;  // of the present record, received
+  size_t body_bytes_ = 0;    // of the present record, whole
+  size_t left_bytes_ = 0;    // of them, still to be received
+};
+
 // One TLS connection. Never waits: every call says how many bytes it moved, or what the socket must
 // be ready for first. Asio's ssl::stream copies every byte once more and issues a read per 16 KiB
 // record; here a record is decrypted from a 64 KiB read into the caller's memory.
@@ -62,14 +79,32 @@ class TlsStream {
   // Reads at most kMostReadBytes, because no thread can fork meanwhile.
   static constexpr size_t kMostReadBytes = 64 * 1024;
   Result<Step> read(std::span<std::byte> into);
-  Result<Step> write(std::span<const std::byte> bytes);
+  // The last read has left nothing, neither in the socket nor in OpenSSL's hands.
+  bool drained() const;
+  // After a read that has not filled all of its memory: so much is at least still to come in the
+  // socket before `plain_bytes` more can be read.
+  uint64_t missing_bytes(uint64_t plain_bytes) const {
+    return link_.borders.missing_bytes(plain_bytes);
+  }
+  // `more`: further bytes follow at once, so that the last segment need not go out by itself.
+  Result<Step> write(std::span<const std::byte> bytes, bool more);
 
  private:
-  TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl);
+  // What OpenSSL reads from and writes to.
+  struct Link {
+    int descriptor = -1;
+    bool empty = false;  // the last receive has brought less than it had room for
+    bool more = false;
+    RecordBorders borders;
+  };
+  friend struct LinkMethod;
+
+  TlsStream(std::shared_ptr<TlsContext> context, ssl_st* ssl, int descriptor);
   Result<Step> classify(int result, const char* what);
 
   std::shared_ptr<TlsContext> context_;
   ssl_st* ssl_;
+  Link link_;
 };
 
 }  // namespace headrace

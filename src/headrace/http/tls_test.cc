@@ -1,4 +1,7 @@
 // TLS against a server with certificates of a CA that exists for this program only.
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -103,6 +106,210 @@ TEST(TlsStream, ReadsLittleAtATime) {
     received_bytes += step->count;
   }
   for (const int end : ends) ::close(end);
+}
+
+std::array<int, 2> unix_pair() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  return ends;
+}
+
+// A server whose bytes pass through the test's hands, and a client that has them from a socket.
+class PacedTls {
+ public:
+  explicit PacedTls(int version, std::array<int, 2> ends = unix_pair()) : ends_(ends) {
+    const ServerOptions files = certificates().server("here");
+    SSL_CTX_use_certificate_chain_file(context_.get(), files.certificate_file.c_str());
+    SSL_CTX_use_PrivateKey_file(context_.get(), files.key_file.c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_set_max_proto_version(context_.get(), version);
+    server_.reset(SSL_new(context_.get()));
+    SSL_set_bio(server_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    SSL_set_accept_state(server_.get());
+    client_ =
+        TlsStream::create(TlsContext::create({.ca_file = certificates().path("ca.pem")}).value(),
+                          ends_[1], "localhost")
+            .value();
+    bool accepted = false, connected = false;
+    for (int turn = 0; turn < 1'000'000 && !(accepted && connected); ++turn) {
+      if (!connected) connected = client_->handshake().value().need == TlsStream::Need::kNothing;
+      take();
+      if (!accepted) accepted = SSL_do_handshake(server_.get()) == 1;
+      send(sealed());
+    }
+    EXPECT_TRUE(accepted && connected);
+    EXPECT_EQ(read().count, 0u) << "session tickets at most";
+  }
+  ~PacedTls() {
+    client_.reset();
+    for (const int end : ends_) ::close(end);
+  }
+
+  SSL* server() { return server_.get(); }
+  TlsStream& client() { return *client_; }
+  // A record each, as they lie on the wire.
+  std::string seal(const std::vector<std::string>& records) {
+    for (const std::string& plain : records) {
+      EXPECT_EQ(SSL_write(server_.get(), plain.data(), static_cast<int>(plain.size())),
+                static_cast<int>(plain.size()));
+    }
+    return sealed();
+  }
+  void send(std::string_view bytes) {
+    if (bytes.empty()) return;
+    EXPECT_EQ(::send(ends_[0], bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  }
+  void end() { ::shutdown(ends_[0], SHUT_WR); }
+  // What the client has sent goes to the server.
+  void take() {
+    std::array<char, 4096> bytes{};
+    for (ssize_t count = 0; (count = ::recv(ends_[0], bytes.data(), bytes.size(), 0)) > 0;) {
+      BIO_write(SSL_get_rbio(server_.get()), bytes.data(), static_cast<int>(count));
+    }
+  }
+  TlsStream::Step read(size_t most_bytes = 64 * kKiB) {
+    std::vector<std::byte> into(most_bytes);
+    const TlsStream::Step step = client_->read(into).value();
+    got.append(reinterpret_cast<const char*>(into.data()), step.count);
+    return step;
+  }
+
+  std::string got;
+
+ private:
+  std::string sealed() {
+    std::string bytes(BIO_ctrl_pending(SSL_get_wbio(server_.get())), ' ');
+    if (bytes.empty()) return bytes;
+    BIO_read(SSL_get_wbio(server_.get()), bytes.data(), static_cast<int>(bytes.size()));
+    return bytes;
+  }
+
+  const std::array<int, 2> ends_;
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_{SSL_CTX_new(TLS_server_method()),
+                                                                   &SSL_CTX_free};
+  std::unique_ptr<SSL, decltype(&SSL_free)> server_{nullptr, &SSL_free};
+  std::unique_ptr<TlsStream> client_;
+};
+
+class TlsVersions : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(All, TlsVersions, ::testing::Values(TLS1_2_VERSION, TLS1_3_VERSION));
+
+TEST_P(TlsVersions, RecordsThatAreSplitAtAnyByteComeWholeAndNeverFewerThanAreExpected) {
+  PacedTls tls(GetParam());
+  const std::vector<std::string> records = {some_bytes(1), some_bytes(90), some_bytes(40)};
+  const std::string all = records[0] + records[1] + records[2];
+  size_t wire_bytes = 2;
+  for (size_t split = 1; split < wire_bytes; ++split) {
+    const std::string wire = tls.seal(records);
+    wire_bytes = wire.size();
+    tls.got.clear();
+    tls.send(wire.substr(0, split));
+    if (tls.read().count > 0) EXPECT_EQ(tls.read().need, TlsStream::Need::kReadable);
+    ASSERT_TRUE(all.starts_with(tls.got)) << split;
+    // Whoever waits for more than is to come waits for ever.
+    const uint64_t missing_bytes = tls.client().missing_bytes(all.size() - tls.got.size());
+    EXPECT_LE(missing_bytes, wire.size() - split) << split;
+    EXPECT_GE(missing_bytes, 1u) << split;
+    tls.send(wire.substr(split));
+    tls.read();
+    ASSERT_EQ(tls.got, all) << split;
+  }
+  EXPECT_GT(wire_bytes, all.size());
+}
+
+TEST_P(TlsVersions, OfALongBodyItIsKnownHowMuchIsMissing) {
+  const std::string body = some_bytes(100'000);  // in records of 16 KiB
+  for (const size_t came : {3u, 5u, 1'000u, 16'384u, 16'500u, 60'000u, 99'000u}) {
+    PacedTls tls(GetParam());
+    const std::string sent = tls.seal({body});
+    tls.send(sent.substr(0, came));
+    while (tls.read().count == TlsStream::kMostReadBytes) {
+    }
+    const uint64_t missing_bytes = tls.client().missing_bytes(body.size() - tls.got.size());
+    EXPECT_LE(missing_bytes, sent.size() - came) << came;
+    EXPECT_GE(missing_bytes + 512, sent.size() - came) << came;
+  }
+}
+
+TEST_P(TlsVersions, ABodyOfWhichARecordIsReadInPiecesIsNotDrained) {
+  PacedTls tls(GetParam());
+  tls.send(tls.seal({some_bytes(1000)}));
+  EXPECT_EQ(tls.read(999).count, 999u);
+  EXPECT_FALSE(tls.client().drained()) << "OpenSSL has a byte";
+  EXPECT_EQ(tls.read(1).count, 1u);
+  EXPECT_TRUE(tls.client().drained());
+}
+
+// No event would tell of it: that of the bytes has been seen.
+TEST_P(TlsVersions, AnEndBehindTheBytesIsFoundWithoutAnotherEvent) {
+  for (const size_t left_out : {1u, 20u, 0u}) {
+    PacedTls tls(GetParam());
+    const std::string wire = tls.seal({some_bytes(1000)});
+    tls.send(wire.substr(0, wire.size() - left_out));
+    tls.end();
+    TlsStream::Step step = tls.read();
+    if (left_out == 0) {
+      EXPECT_EQ(step.count, 1000u);
+      step = tls.read();
+    }
+    EXPECT_EQ(step.count, 0u);
+    EXPECT_TRUE(step.end && step.truncated) << left_out;
+  }
+}
+
+TEST(TlsStream, GoesOnWithNewKeys) {
+  PacedTls tls(TLS1_3_VERSION);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(SSL_key_update(tls.server(), SSL_KEY_UPDATE_REQUESTED), 1);
+    const std::string wire = tls.seal({cat("after key ", i)});
+    for (const char byte : wire) {
+      tls.send({&byte, 1});
+      tls.read();
+    }
+    // The client's own keys change with the next that it sends.
+    const std::string request = cat("request ", i);
+    ASSERT_EQ(tls.client().write(std::as_bytes(std::span(request)), false)->count, request.size());
+    tls.take();
+    std::array<char, 100> into{};
+    const int count = SSL_read(tls.server(), into.data(), static_cast<int>(into.size()));
+    ASSERT_GT(count, 0);
+    EXPECT_EQ(std::string_view(into.data(), static_cast<size_t>(count)), request);
+  }
+  EXPECT_EQ(tls.got, "after key 0after key 1after key 2");
+}
+
+TEST(TlsStream, RecordsThatFollowEachOtherShareSegments) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener, at, size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, at, &size), 0);
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(::connect(client, at, size), 0);
+  const int server = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  ::close(listener);
+  const int on = 1;
+  ::setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::fcntl(client, F_SETFL, O_NONBLOCK);
+  PacedTls tls(TLS1_3_VERSION, {server, client});
+  const auto segments = [client] {
+    tcp_info info{};
+    socklen_t info_size = sizeof info;
+    EXPECT_EQ(::getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &info_size), 0);
+    return info.tcpi_data_segs_out;
+  };
+  const uint32_t before = segments();
+  constexpr uint32_t kRecords = 6;
+  const std::string body = some_bytes(kRecords * 16 * kKiB);
+  for (std::span<const std::byte> left = std::as_bytes(std::span(body)); !left.empty();) {
+    const TlsStream::Step step = tls.client().write(left, /*more=*/false).value();
+    ASSERT_GT(step.count, 0u);
+    left = left.subspan(step.count);
+  }
+  EXPECT_LT(segments() - before, kRecords);
 }
 
 class TlsTest : public ::testing::Test {
@@ -328,6 +535,14 @@ TEST_F(TlsTest, BodiesOfEverySizeComeWhole) {
   }
   EXPECT_EQ(server_.stat("/by_kind/media"), count) << "at the first attempt";
   EXPECT_EQ(engine_.metrics().checksums_verified_total, count);
+}
+
+TEST_F(TlsTest, AHeadOfSeveralRecordsIsUnderstood) {
+  const std::string padding(40'000, 'p');
+  server_.faults(cat(R"([{"match":{"kind":"media"},"count":1,"action":{"garbage_head":
+      "HTTP/1.1 200 OK\r\nx-goog-generation: 1\r\nx-padding: )",
+                     padding, R"(\r\nContent-Length: 6\r\n\r\nabcdef"}}])"));
+  EXPECT_THAT(read(*open(), named("a")), Gives("abcdef"));
 }
 
 TEST_F(TlsTest, ABodyCutInTheMiddleGoesOnByRange) {
