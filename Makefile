@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo prepare-demo docs test quick check bench wheel soak clean format prepare servers fake-gcs minio venv deps build \
-        cpp-tests python-tests lint tidy stubs stubs-write types asan tsan fuzz torch-smoke wheel-test
+        cpp-tests python-tests lint tidy types asan tsan fuzz torch-smoke wheel-test
 
 STAGE := tools/stage.sh
 PYTHON := .venv/bin/python
@@ -75,12 +75,12 @@ cpp-tests: build  ## the C++ tests of the release preset; LAYER=base builds and 
 	@$(STAGE) cpp-tests tools/ctest.sh release
 endif
 
-python-tests: build servers  ## the Python tests, two at a time, against real servers (PYTEST="-k name" narrows)
+python-tests: build servers  ## the Python tests, four at a time, against real servers (PYTEST="-k name" narrows)
 	@$(STAGE) python-tests tools/pytest.sh --all $(PYTEST)
 
 # ---- checks
 
-check: lint types stubs docs asan tsan fuzz tidy wheel-test torch-smoke  ## lint, types, docs, sanitizers, short fuzz, wheel, torch versions
+check: lint types docs asan tsan fuzz tidy wheel-test torch-smoke  ## lint, types, docs, sanitizers, short fuzz, wheel, torch versions
 
 format: venv  ## apply clang-format and ruff format
 	@tools/format.sh
@@ -88,14 +88,8 @@ format: venv  ## apply clang-format and ruff format
 lint: venv  ## formatting (fixers, then a diff), ruff, shell scripts
 	@$(STAGE) lint tools/lint.sh
 
-types: build  ## mypy on python/headrace
-	@$(STAGE) types $(PYTHON) -m mypy
-
-stubs-write: build  ## write the stub of headrace._engine anew
-	@tools/stubs.sh write
-
-stubs: build  ## the checked-in stub of headrace._engine is the generated one
-	@$(STAGE) stubs tools/stubs.sh check
+types: build  ## mypy on python/headrace; mypy and pyright on the programs of tests/types
+	@$(STAGE) types tools/types.sh
 
 tidy: build  ## clang-tidy over src/ and bindings/
 	@$(STAGE) tidy $(PYTHON) tools/tidy.py

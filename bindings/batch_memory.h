@@ -4,7 +4,6 @@
 #include <memory>
 #include <new>
 
-#include "convert.h"
 #include "headrace/base/block_pool.h"
 
 namespace headrace::python {

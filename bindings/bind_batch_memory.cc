@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "batch_memory.h"
+#include "bind.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -43,7 +45,7 @@ struct Tensor {
 
 void delete_tensor(DlManagedTensor* managed) { delete static_cast<Tensor*>(managed->context); }
 
-// Who takes the tensor out of the capsule gives this another name.
+// A consumer that takes the tensor out of the capsule renames the capsule.
 void delete_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kCapsuleName) == 0) return;
   auto* const managed = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsuleName));
@@ -71,7 +73,7 @@ nb::object dlpack(const BatchMemoryHandle& self, const std::vector<int64_t>& sha
                      .deleter = &delete_tensor};
   PyObject* const capsule = PyCapsule_New(&tensor->managed, kCapsuleName, &delete_capsule);
   if (capsule == nullptr) throw nb::python_error();
-  // It is the capsule's from here on, and then of who takes the tensor out.
+  // The capsule owns it from here on, and then the consumer of the capsule.
   [[maybe_unused]] const Tensor* const given = tensor.release();
   return nb::steal(capsule);
 }
@@ -90,23 +92,13 @@ PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, 
 
 }  // namespace
 
-void bind_batch_memory(nb::module_& module) {
-  nb::class_<BatchMemoryHandle>(
-      module, "BatchMemory", nb::type_slots(slots), nb::is_final(),
-      nb::sig("@typing.final\nclass BatchMemory(typing_extensions.Buffer)"),
-      "Memory for a batch, as a writable buffer; it counts as live.")
-      .def(
-          "give_away",
-          [](const BatchMemoryHandle& self) {
-            without_gil([&self](MayBlock) { self.memory().give_away(); });
-          },
-          "From now on it is the caller's and does not count; when nobody refers to it any more, "
-          "the engine uses it again.")
-      .def("dlpack", &dlpack, nb::arg("shape"), nb::arg("code"), nb::arg("bits"),
-           nb::sig("def dlpack(self, shape: collections.abc.Sequence[int], code: int, bits: int) "
-                   "-> typing.Any"),
-           "A capsule of DLPack, for torch.from_dlpack, with all of the memory as one tensor of a "
-           "type that DLPack numbers so.");
+void bind_batch_memory(Module& module) {
+  Class<BatchMemoryHandle>(module, "BatchMemory", nb::type_slots(slots), nb::is_final())
+      .def("give_away",
+           [](const BatchMemoryHandle& self) {
+             without_gil([&self](MayBlock) { self.memory().give_away(); });
+           })
+      .def("dlpack", &dlpack, nb::arg("shape"), nb::arg("code"), nb::arg("bits"));
 }
 
 }  // namespace headrace::python

@@ -7,13 +7,15 @@
 #include <span>
 #include <vector>
 
+#include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/batch_steps.h"
 
 namespace headrace::python {
 namespace {
 
-// The weights of samples; a limit that nobody has set has none. They live as long as the buffers.
+// The weights of samples; empty for a limit that is not set. They live as long as the buffers.
 class Weights {
  public:
   Weights(size_t count, nb::handle costs, nb::handle bytes) {
@@ -156,53 +158,19 @@ nb::tuple packed(nb::handle costs, double max_cost) {
 
 }  // namespace
 
-void bind_batches(nb::module_& module) {
-  nb::class_<StepsHandle>(module, "BatchSteps", nb::is_final(),
-                          nb::sig("@typing.final\nclass BatchSteps(object)"),
-                          R"doc(Batches of samples in some order, dealt to ranks step by step.
-
-Add the weights of the samples until `is_ready`, and take a step.
-
-Args:
-    count: how many positions the order has.
-    position: where the first step begins, but for those samples that wait.
-    max_cost: of a batch; infinity: any.
-    max_bytes: of a batch; infinity: any.
-    max_samples: of a batch.
-    boundaries: ascending costs; samples between the same two are batched together.
-    skip_oversized: leave out samples that exceed a limit alone; else they are batches.
-    world_size: how many batches a step has.
-    drop_last: leave out batches at the end that are not full, or make no step.
-    saturation: a batch filled to more than this share of a limit counts as full then.)doc")
+void bind_batches(Module& module) {
+  Class<StepsHandle>(module, "BatchSteps", nb::is_final())
       .def("__init__", &make, nb::arg("count"), nb::arg("position"), nb::kw_only(),
            nb::arg("max_cost"), nb::arg("max_bytes"), nb::arg("max_samples").none(),
            nb::arg("boundaries"), nb::arg("skip_oversized"), nb::arg("world_size"),
            nb::arg("drop_last"), nb::arg("saturation"))
-      .def_prop_ro(
-          "position", [](const StepsHandle& self) { return self.steps.position(); },
-          "The position of the sample to add next.")
-      .def_prop_ro(
-          "is_ready", [](const StepsHandle& self) { return self.steps.is_ready(); },
-          "Whether the next step is known.")
+      .def_prop_ro("position", [](const StepsHandle& self) { return self.steps.position(); })
+      .def_prop_ro("is_ready", [](const StepsHandle& self) { return self.steps.is_ready(); })
       .def("add", &add_all, nb::arg("positions").none(), nb::arg("indices"),
-           nb::arg("costs").none(), nb::arg("bytes").none(), nb::arg("fits").none(),
-           nb::sig("def add(self, positions: typing_extensions.Buffer | None, "
-                   "indices: typing_extensions.Buffer, costs: typing_extensions.Buffer | None, "
-                   "bytes: typing_extensions.Buffer | None, "
-                   "fits: collections.abc.Callable[[int], bool] | None) -> None"),
-           "Add samples that wait, at these positions, or else the next ones of the order. "
-           "Positions and indices are int64, weights are doubles. `fits` is asked with the index "
-           "of each sample that the limits let join a batch.")
-      .def("next", &next_step, nb::arg("rank"),
-           nb::sig("def next(self, rank: int) -> "
-                   "tuple[memoryview, int, collections.abc.Sequence[int]] | None"),
-           "The positions of this rank's next batch; where the next step begins; and which samples "
-           "before that wait, in any order. None at the end.")
-      .def(
-          "take_left_out",
-          [](StepsHandle& self) { return to_buffer(std::exchange(self.left_out, {})); },
-          nb::sig("def take_left_out(self) -> memoryview"),
-          "The positions of samples that were left out since the last call.")
+           nb::arg("costs").none(), nb::arg("bytes").none(), nb::arg("fits").none())
+      .def("next", &next_step, nb::arg("rank"))
+      .def("take_left_out",
+           [](StepsHandle& self) { return to_buffer(std::exchange(self.left_out, {})); })
       .def_prop_ro("so_far_size",
                    [](const StepsHandle& self) { return self.asked().entries().size(); })
       .def_prop_ro("so_far_cost", [](const StepsHandle& self) { return self.asked().total().cost; })
@@ -210,17 +178,9 @@ Args:
                    [](const StepsHandle& self) { return self.asked().total().bytes; })
       .def_prop_ro("so_far_largest_cost",
                    [](const StepsHandle& self) { return self.asked().largest_cost(); })
-      .def_prop_ro(
-          "so_far_positions",
-          [](const StepsHandle& self) { return positions_of(self.asked().entries()); },
-          nb::sig("def so_far_positions(self) -> memoryview"),
-          "These five are about the batch that `fits` is being asked about.");
-  module.def("packed_batches", &packed, nb::arg("costs"), nb::arg("max_cost"),
-             nb::sig("def packed_batches(costs: typing_extensions.Buffer, max_cost: float) -> "
-                     "tuple[memoryview, memoryview, float]"),
-             "The positions of samples with these costs (doubles), batch after batch; where each "
-             "full batch ends; and the cost of the rest. A sample that costs more than `max_cost` "
-             "is a batch of its own before the one that is being filled.");
+      .def_prop_ro("so_far_positions",
+                   [](const StepsHandle& self) { return positions_of(self.asked().entries()); });
+  module.def("packed_batches", &packed, nb::arg("costs"), nb::arg("max_cost"));
 }
 
 }  // namespace headrace::python

@@ -1,8 +1,11 @@
 #include <nanobind/stl/vector.h>
 
+#include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/checkpoint/zip_directory.h"
 #include "headrace/checkpoint/zip_layout.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -39,27 +42,22 @@ nb::tuple parse(nb::handle directory, uint64_t begin) {
 
 }  // namespace
 
-void bind_checkpoint(nb::module_& module) {
-  nb::class_<ZipLayout>(module, "ZipLayout", "How a checkpoint's records lie in their file.")
+void bind_checkpoint(Module& module) {
+  Class<ZipLayout>(module, "ZipLayout")
       .def(nb::init<>())
       .def(
           "begin_record",
           [](ZipLayout& self, std::string_view name, uint64_t size_bytes) {
             return to_bytes(value_or_raise(self.begin_record(name, size_bytes)));
           },
-          nb::arg("name"), nb::arg("size_bytes"), "Returns what comes before the content.")
-      .def("add", &add, nb::arg("data"),
-           nb::sig("def add(self, data: typing_extensions.Buffer) -> None"),
-           "The next bytes of the content: summed, not kept.")
-      .def(
-          "end_record", [](ZipLayout& self) { return to_bytes(value_or_raise(self.end_record())); },
-          "Returns what comes after the content.")
-      .def(
-          "finish", [](ZipLayout& self) { return to_bytes(value_or_raise(self.finish())); },
-          "Returns the directory, which ends the file.")
+          nb::arg("name"), nb::arg("size_bytes"))
+      .def("add", &add, nb::arg("data"))
+      .def("end_record",
+           [](ZipLayout& self) { return to_bytes(value_or_raise(self.end_record())); })
+      .def("finish", [](ZipLayout& self) { return to_bytes(value_or_raise(self.finish())); })
       .def_prop_ro("offset_bytes", &ZipLayout::offset_bytes);
 
-  nb::class_<ZipEntry>(module, "ZipEntry", "A record, as a zip's directory tells of it.")
+  Class<ZipEntry>(module, "ZipEntry")
       .def_prop_ro("name", [](const ZipEntry& self) { return to_str(self.name); })
       .def_ro("size_bytes", &ZipEntry::size_bytes)
       .def_ro("header_offset_bytes", &ZipEntry::header_offset_bytes)
@@ -69,23 +67,17 @@ void bind_checkpoint(nb::module_& module) {
                      if (!self.crc32c) return std::nullopt;
                      return self.crc32c->value();
                    })
-      .def_ro("begin", &ZipEntry::begin, "None: its local header must be read.")
+      .def_ro("begin", &ZipEntry::begin)
       .def(
           "content_begin",
           [](const ZipEntry& self, nb::handle local_header) {
             const HeldBuffer buffer(local_header, /*writable=*/false);
             return value_or_raise(content_begin(self, buffer.bytes()));
           },
-          nb::arg("local_header"),
-          nb::sig("def content_begin(self, local_header: typing_extensions.Buffer) -> int"));
+          nb::arg("local_header"));
   module.attr("LEAST_TAIL_BYTES") = kLeastTailBytes;
-  module.def("find_directory", &find, nb::arg("tail"), nb::arg("file_bytes"),
-             nb::sig("def find_directory(tail: typing_extensions.Buffer, file_bytes: int) -> int"),
-             "Where a zip's directory begins, by the last bytes of the file.");
-  module.def("parse_directory", &parse, nb::arg("directory"), nb::arg("begin"),
-             nb::sig("def parse_directory(directory: typing_extensions.Buffer, begin: int) -> "
-                     "tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]"),
-             "Entries; of a file that we wrote what stands around them, and the whole's CRC-32C.");
+  module.def("find_directory", &find, nb::arg("tail"), nb::arg("file_bytes"));
+  module.def("parse_directory", &parse, nb::arg("directory"), nb::arg("begin"));
 }
 
 }  // namespace headrace::python

@@ -1,27 +1,29 @@
-// Checksums of bytes that Python holds, and how those of pieces give those of the whole.
+// Checksums of bytes that Python holds, and of wholes from the checksums of their pieces.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "bind.h"
 #include "convert.h"
 #include "headrace/format/crc32.h"
 #include "headrace/format/running_sum.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
 
 template <class Sum>
-auto sum_bytes(nb::handle data, const Sum& sum) {
+auto summed(nb::handle data, const Sum& sum) {
   const HeldBuffer buffer(data, /*writable=*/false);
   const std::span<const std::byte> bytes = buffer.bytes();
   return without_gil_if_long(bytes.size(), [&] { return sum(bytes); });
 }
 
 uint32_t crc32c(nb::handle data, uint32_t begin) {
-  return sum_bytes(data, [&](auto bytes) { return Crc32c(begin).extended(bytes).value(); });
+  return summed(data, [&](auto bytes) { return Crc32c(begin).extended(bytes).value(); });
 }
 
 uint32_t crc32(nb::handle data, uint32_t begin) {
-  return sum_bytes(data, [&](auto bytes) { return Crc32(begin).extended(bytes).value(); });
+  return summed(data, [&](auto bytes) { return Crc32(begin).extended(bytes).value(); });
 }
 
 // Sums of one kind, as numbers.
@@ -36,7 +38,7 @@ class CrcKind {
   std::string name() const { return std::string(to_string(kind_)); }
   std::string label() const { return std::string(headrace::label(kind_)); }
   uint64_t of(nb::handle data) const {
-    return sum_bytes(data, [&](auto bytes) { return sum_of(kind_, bytes).number(); });
+    return summed(data, [&](auto bytes) { return sum_of(kind_, bytes).number(); });
   }
   uint64_t joined(uint64_t first, uint64_t next, uint64_t next_size_bytes) const {
     return headrace::joined({kind_, first}, {kind_, next}, next_size_bytes).number();
@@ -51,49 +53,38 @@ class CrcKind {
 
 }  // namespace
 
-void bind_crcs(nb::module_& module) {
-  module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0,
-             nb::sig("def crc32c(data: typing_extensions.Buffer, begin: int = 0) -> int"),
-             "The CRC-32C of these bytes, after those that `begin` is the sum of.");
-  module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0,
-             nb::sig("def crc32(data: typing_extensions.Buffer, begin: int = 0) -> int"),
-             "The CRC-32 of zip.");
+void bind_crcs(Module& module) {
+  module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0);
+  module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0);
 
-  nb::class_<CrcKind>(module, "CrcKind", "CRCs of one kind, as numbers: those of no bytes are 0.")
-      .def(nb::init<const std::string&>(), nb::arg("name"),
-           "`name`: ``crc32``, ``crc32c`` or ``crc64nvme``; ValueError for any other.")
+  Class<CrcKind>(module, "CrcKind")
+      .def(nb::init<const std::string&>(), nb::arg("name"))
       .def_prop_ro("name", &CrcKind::name)
-      .def_prop_ro("label", &CrcKind::label, "For messages.")
-      .def("of", &CrcKind::of, nb::arg("data"),
-           nb::sig("def of(self, data: typing_extensions.Buffer) -> int"),
-           "The sum of these bytes.")
+      .def_prop_ro("label", &CrcKind::label)
+      .def("of", &CrcKind::of, nb::arg("data"))
       .def("joined", &CrcKind::joined, nb::arg("first"), nb::arg("next"),
-           nb::arg("next_size_bytes"),
-           "The sum of the bytes of `first` and, behind them, those of `next`.")
+           nb::arg("next_size_bytes"))
       .def(
           "of_rest",
           [](const CrcKind& self, uint64_t whole, uint64_t first, uint64_t rest_size_bytes) {
             return self.joined(first, whole, rest_size_bytes);
           },
-          nb::arg("whole"), nb::arg("first"), nb::arg("rest_size_bytes"),
-          "The sum of the bytes of `whole` that stand behind those of `first`.")
+          nb::arg("whole"), nb::arg("first"), nb::arg("rest_size_bytes"))
       .def("of_beginning", &CrcKind::of_beginning, nb::arg("whole"), nb::arg("last"),
-           nb::arg("last_size_bytes"),
-           "The sum of the bytes of `whole` that stand before those of `last`.");
+           nb::arg("last_size_bytes"));
 
-  nb::class_<Xxh64>(module, "Xxh64", "XXH64 of bytes that come in order.")
+  Class<Xxh64>(module, "Xxh64")
       .def(nb::init<>())
       .def(
           "extend",
           [](Xxh64& self, nb::handle data) {
-            sum_bytes(data, [&self](auto bytes) {
+            summed(data, [&self](auto bytes) {
               self.extend(bytes);
               return true;
             });
           },
-          nb::arg("data"), nb::sig("def extend(self, data: typing_extensions.Buffer) -> None"),
-          "Add these bytes, which follow those before.")
-      .def("value", &Xxh64::value, "The sum so far.");
+          nb::arg("data"))
+      .def("value", &Xxh64::value);
 }
 
 }  // namespace headrace::python

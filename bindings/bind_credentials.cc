@@ -1,5 +1,8 @@
 #include "bind_credentials.h"
 
+#include "bind.h"
+#include "waiting.h"
+
 namespace headrace::python {
 namespace {
 
@@ -30,9 +33,8 @@ void fail(const CredentialsHandle& self, std::string message, bool retryable) {
 
 }  // namespace
 
-void bind_credentials(nb::module_& module) {
-  nb::class_<Credential>(module, "Credential",
-                         "A value of the Authorization header, or keys to sign requests with.")
+void bind_credentials(Module& module) {
+  Class<Credential>(module, "Credential")
       .def_static(
           "of_authorization",
           [](std::string authorization) {
@@ -48,8 +50,7 @@ void bind_credentials(nb::module_& module) {
           },
           nb::arg("access_key"), nb::arg("secret_key"), nb::arg("session_token") = "");
 
-  nb::class_<CredentialsHandle>(module, "Credentials",
-                                "The engine's copy of one identity's credential.")
+  Class<CredentialsHandle>(module, "Credentials")
       .def_static(
           "fixed",
           [](const Credential& credential) {
@@ -66,8 +67,7 @@ void bind_credentials(nb::module_& module) {
       .def("provide", &provide, nb::arg("credential"), nb::arg("expires_in_s").none())
       .def("fail", &fail, nb::arg("message"), nb::kw_only(), nb::arg("retryable"));
 
-  nb::class_<QueueHandle>(module, "CredentialsQueue",
-                          "Where the engine's credentials wait for the credentials thread.")
+  Class<QueueHandle>(module, "CredentialsQueue")
       .def("__init__",
            [](QueueHandle* self) { new (self) QueueHandle(std::make_shared<CredentialsQueue>()); })
       .def("next", &next, nb::arg("timeout_s"))

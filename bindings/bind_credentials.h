@@ -1,7 +1,7 @@
 #pragma once
 
-#include "convert.h"
 #include "headrace/store/transfer/credentials.h"
+#include "this_process.h"
 
 namespace headrace::python {
 

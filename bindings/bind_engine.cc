@@ -3,9 +3,14 @@
 #include <utility>
 
 #include "batch_memory.h"
+#include "bind.h"
+#include "convert.h"
 #include "engine_handle.h"
+#include "errors.h"
 #include "headrace/format/url.h"
 #include "store_options.h"
+#include "this_process.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -131,10 +136,11 @@ bool pass_on_log() noexcept {
   return true;
 }
 
-void bind_engine(nb::module_& module) {
-  nb::class_<Charge>(module, "Charge", "Memory that counts as live.")
-      .def("release", [](Charge& self) { without_gil([&self](MayBlock) { self.release(); }); });
-  nb::class_<EngineHandle>(module, "Engine", "The threads and the memory of this process.")
+void bind_engine(Module& module) {
+  Class<Charge>(module, "Charge").def("release", [](Charge& self) {
+    without_gil([&self](MayBlock) { self.release(); });
+  });
+  Class<EngineHandle>(module, "Engine")
       .def(
           "__init__",
           [](EngineHandle* self, const nb::dict& options) {
@@ -142,14 +148,12 @@ void bind_engine(nb::module_& module) {
             current_log() = OfThisProcess<Log>(self->engine().log());
             if (!pass_on_log()) throw nb::python_error();  // it takes the level, too
           },
-          nb::arg("options"), nb::sig("def __init__(self, options: dict[str, typing.Any]) -> None"))
-      .def(
-          "stop",
-          [](const EngineHandle& self) {
-            without_gil([&self](MayBlock) { self.engine().stop(); });
-          },
-          "Ends what is in progress, and joins the threads.")
-      .def_prop_ro("usable", &EngineHandle::usable, "False after a fork.")
+          nb::arg("options"))
+      .def("stop",
+           [](const EngineHandle& self) {
+             without_gil([&self](MayBlock) { self.engine().stop(); });
+           })
+      .def_prop_ro("usable", &EngineHandle::usable)
       .def_prop_ro("live_bytes",
                    [](const EngineHandle& self) { return self.engine().pool().live_bytes(); })
       .def_prop_ro("budget_bytes",
@@ -159,57 +163,37 @@ void bind_engine(nb::module_& module) {
           [](const EngineHandle& self, uint64_t size_bytes) {
             return Charge(self.engine().pool().shared_from_this(), size_bytes);
           },
-          nb::arg("size_bytes"),
-          "Counts memory that reads will fill and that is not the engine's, until it is released.")
+          nb::arg("size_bytes"))
       .def(
           "batch_memory",
           [](const EngineHandle& self, uint64_t size_bytes) {
             return BatchMemoryHandle(self.engine().pool(), size_bytes);
           },
-          nb::arg("size_bytes"), "Memory that was used before, if there is some; at least a byte.")
-      .def(
-          "take_warnings",
-          [](const EngineHandle& self) {
-            nb::list texts;
-            for (const std::string& text : self.engine().take_warnings())
-              texts.append(to_str(text));
-            return texts;
-          },
-          nb::sig("def take_warnings(self) -> list[str]"),
-          "What users should know though nothing has failed, since the last call.")
-      .def("metrics", &metrics, nb::sig("def metrics(self) -> dict[str, typing.Any]"));
+          nb::arg("size_bytes"))
+      .def("take_warnings",
+           [](const EngineHandle& self) {
+             nb::list texts;
+             for (const std::string& text : self.engine().take_warnings())
+               texts.append(to_str(text));
+             return texts;
+           })
+      .def("metrics", &metrics);
 
-  module.def(
-      "pass_on_log",
-      [] {
-        if (!pass_on_log()) throw nb::python_error();
-      },
-      "Hands what the engine has logged to Python's logging.");
-  module.def("fork_epoch", &fork_epoch, "How many forks lie behind this process.");
-  module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"),
-             "From now on the waits of other threads end with SystemExit.");
+  module.def("pass_on_log", [] {
+    if (!pass_on_log()) throw nb::python_error();
+  });
+  module.def("fork_epoch", &fork_epoch);
+  module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"));
   module.attr("MIN_RANGE_BYTES") = kMinRangeBytes;
-  module.def("default_options", &default_options,
-             nb::sig("def default_options() -> dict[str, typing.Any]"),
-             "The engine's defaults, by the names that Engine and open_store take.");
-  module.def("split_url", &split_url, nb::arg("url"),
-             nb::sig("def split_url(url: str) -> tuple[str, str, str, str]"),
-             "Scheme, bucket, name, and the URL as it is written normally.");
-  module.def("split_root", &split_root, nb::arg("url"),
-             nb::sig("def split_root(url: str) -> tuple[str, str, str, str]"),
-             "Scheme, bucket, path and URL of the root that a store has which is opened there: "
-             "without slashes at the end; a relative path begins at the working directory.");
+  module.def("default_options", &default_options);
+  module.def("split_url", &split_url, nb::arg("url"));
+  module.def("split_root", &split_root, nb::arg("url"));
   module.def("normalized_endpoint", &normalized_endpoint, nb::arg("endpoint"), nb::kw_only(),
              nb::arg("default_tls"));
-  module.def("error_codes", &error_codes, nb::sig("def error_codes() -> list[tuple[str, str]]"),
-             "Every code of the engine with the name of its class in headrace._errors.");
+  module.def("error_codes", &error_codes);
   module.def("make_exception", &make_exception, nb::arg("code"), nb::arg("message"), nb::kw_only(),
              nb::arg("url") = "", nb::arg("http_status") = 0, nb::arg("request_id") = "",
-             nb::arg("attempts") = 0,
-             nb::sig("def make_exception(code: int, message: str, *, url: str = '', "
-                     "http_status: int = 0, request_id: str = '', attempts: int = 0) "
-                     "-> Exception"),
-             "The exception that a failing request with these facts raises.");
+             nb::arg("attempts") = 0);
 }
 
 }  // namespace headrace::python

@@ -4,8 +4,12 @@
 #include <limits>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/roots.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 
@@ -22,6 +26,18 @@ size_t checked_position(int64_t position, size_t count) {
 
 nb::object to_python(std::shared_ptr<const ObjectIndex> index) {
   return nb::cast(IndexHandle{.index = std::move(index)});
+}
+
+nb::object select_positions(const ObjectIndex& index, const std::vector<size_t>& positions) {
+  return to_python(value_or_raise(without_gil([&](MayBlock) { return select(index, positions); })));
+}
+
+std::string some_of(const std::vector<std::string>& texts, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(texts.size(), most); ++i)
+    out += cat(i == 0 ? "" : ", ", texts[i]);
+  if (texts.size() > most) out += cat(" and ", texts.size() - most, " more");
+  return out;
 }
 
 namespace {
@@ -57,10 +73,6 @@ class Int64View {
   Py_buffer view_{};
   bool held_ = false, usable_ = false;
 };
-
-nb::object select_positions(const ObjectIndex& index, const std::vector<size_t>& positions) {
-  return to_python(value_or_raise(without_gil([&](MayBlock) { return select(index, positions); })));
-}
 
 nb::object get_slice(const ObjectIndex& index, nb::handle slice) {
   Py_ssize_t begin = 0, end = 0, step = 1;
@@ -176,14 +188,6 @@ std::vector<size_t> find_text(IndexHandle& self, std::string_view text) {
   return {};
 }
 
-std::string joined(const std::vector<std::string>& texts, size_t most) {
-  std::string out;
-  for (size_t i = 0; i < std::min(texts.size(), most); ++i)
-    out += cat(i == 0 ? "" : ", ", texts[i]);
-  if (texts.size() > most) out += cat(" and ", texts.size() - most, " more");
-  return out;
-}
-
 size_t position_of(IndexHandle& self, nb::handle name) {
   constexpr size_t kMostTold = 5;
   if (!PyUnicode_Check(name.ptr())) {
@@ -200,14 +204,14 @@ size_t position_of(IndexHandle& self, nb::handle name) {
                     index.size() == 1 ? " entry" : " entries",
                     index.roots()[0].empty()
                         ? ""
-                        : cat("; names are relative to ", joined(index.roots(), kMostTold)))));
+                        : cat("; names are relative to ", some_of(index.roots(), kMostTold)))));
   }
   std::vector<std::string> urls;
   urls.reserve(found.size());
   for (const size_t entry : found) urls.push_back(index.url(entry));
   raise(Error(Code::kInvalidArgument,
               cat("'", text, "' is the name of ", found.size(),
-                  " objects: ", joined(urls, kMostTold), ". Ask by the URL")));
+                  " objects: ", some_of(urls, kMostTold), ". Ask by the URL")));
 }
 
 bool contains(IndexHandle& self, nb::handle key) {
@@ -215,7 +219,7 @@ bool contains(IndexHandle& self, nb::handle key) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
     if (text == nullptr) {
-      PyErr_Clear();  // no Unicode text, which names are
+      PyErr_Clear();  // names are valid Unicode, so it is not one
       return false;
     }
     return !find_text(self, {text, static_cast<size_t>(size)}).empty();
@@ -248,7 +252,7 @@ nb::object column_of(const IndexHandle& self, Text given, nb::handle indices) {
     for (size_t i = 0; i < index.column_count(); ++i) names.push_back(index.column_name(i));
     raise(Error(Code::kInvalidArgument,
                 cat("the index has no column '", name, "'",
-                    names.empty() ? "; it has none" : cat("; it has ", joined(names, 20)))));
+                    names.empty() ? "; it has none" : cat("; it has ", some_of(names, 20)))));
   }
   if (indices.is_none()) {
     return to_python(without_gil([&](MayBlock) { return index.values(*column); }));
@@ -275,167 +279,9 @@ nb::object with_columns_of(const IndexHandle& self, nb::handle columns) {
       without_gil([&](MayBlock) { return with_columns(*self.index, std::move(added), dropped); })));
 }
 
-// ── Indexes made of others ───────────────────────────────────────────────────────────────────
-
-nb::object concat_all(const std::vector<std::shared_ptr<const ObjectIndex>>& indexes) {
-  return to_python(value_or_raise(without_gil([&](MayBlock) { return concat(indexes); })));
-}
-
-nb::object concat_indexes(nb::handle indexes) {
-  std::vector<std::shared_ptr<const ObjectIndex>> parts;
-  for_each(indexes, [&parts](nb::handle each) {
-    if (!nb::isinstance<IndexHandle>(each)) {
-      raise_type_error("an ObjectIndex is needed, not %.100s", type_name_of(each).c_str());
-    }
-    parts.push_back(nb::inst_ptr<IndexHandle>(each)->index);
-  });
-  return concat_all(parts);
-}
-
-nb::object add(const IndexHandle& self, nb::handle other) {
-  if (!nb::isinstance<IndexHandle>(other)) return nb::borrow(Py_NotImplemented);
-  return concat_all({self.index, nb::inst_ptr<IndexHandle>(other)->index});
-}
-
-// A URL or a path as a root.
-std::string to_root(nb::handle url) {
-  return value_or_raise(normal_root(std::string(Text{fspath(url)})));
-}
-
-nb::object index_at(const IndexHandle& self, nb::handle where, bool keep_generations) {
-  const ObjectIndex& index = *self.index;
-  std::vector<std::string> roots = index.roots();
-  if (PyMapping_Check(where.ptr()) && !PyUnicode_Check(where.ptr())) {
-    const nb::object items_of = attribute(where, "items");
-    const nb::object items = in_python([&] { return items_of(); });
-    for_each(items, [&](nb::handle item) {
-      const nb::object pair = nb::borrow(item);
-      const std::string from = to_root(nb::object(pair[0]));
-      const auto found = std::ranges::find(index.roots(), from);
-      if (found == index.roots().end()) {
-        raise(Error(Code::kInvalidArgument,
-                    cat(from, " is no root of this index; it has ", joined(index.roots(), 5))));
-      }
-      roots[static_cast<size_t>(found - index.roots().begin())] = to_root(nb::object(pair[1]));
-    });
-  } else if (roots.size() > 1) {
-    raise(Error(Code::kInvalidArgument,
-                cat("the index has ", roots.size(), " roots, ", joined(roots, 5),
-                    ": at({root: url, ...}) says which goes where")));
-  } else {
-    roots[0] = to_root(where);
-  }
-  return to_python(value_or_raise(
-      without_gil([&](MayBlock) { return at_roots(index, roots, keep_generations); })));
-}
-
-nb::object index_rebased(nb::handle_t<IndexHandle> self, nb::handle url) {
-  const std::string root = to_root(url);
-  const std::shared_ptr<const ObjectIndex>& index = nb::inst_ptr<IndexHandle>(self)->index;
-  std::shared_ptr<const ObjectIndex> made =
-      value_or_raise(without_gil([&](MayBlock) { return rebased(index, root); }));
-  if (made == index) return nb::borrow(self);
-  return to_python(std::move(made));
-}
-
-std::vector<std::string> to_suffixes(nb::handle suffix) {
-  std::vector<std::string> out;
-  if (suffix.is_none()) return out;
-  const auto add = [&out](nb::handle each) {
-    if (!nb::try_cast(each, out.emplace_back())) {
-      throw nb::type_error("`suffix` must be a str or several, each of them Unicode text");
-    }
-  };
-  if (PyUnicode_Check(suffix.ptr())) {
-    add(suffix);
-    return out;
-  }
-  for_each(suffix, add);
-  if (out.empty()) raise(Error(Code::kInvalidArgument, "`suffix` is an empty collection"));
-  return out;
-}
-
-std::optional<uint64_t> to_bound(const char* name, nb::handle value) {
-  if (value.is_none()) return {};
-  const nb::object number = PyBool_Check(value.ptr()) ? nb::object() : to_index(value);
-  const unsigned long long bound = number.is_valid() ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
-  if (!number.is_valid() || PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    raise_type_error("`%s` is %.300R; it must be an int of at least 0", name, value.ptr());
-  }
-  return bound;
-}
-
-nb::object windows_of(const IndexHandle& self, nb::handle window, nb::handle stride,
-                      nb::handle begins, nb::handle ends) {
-  const ObjectIndex& index = *self.index;
-  const uint64_t window_bytes = to_bound("window_bytes", window).value_or(0);
-  const uint64_t stride_bytes = to_bound("stride_bytes", stride).value_or(window_bytes);
-  std::vector<ByteRange> parts;
-  if (!begins.is_none() || !ends.is_none()) {
-    for (size_t i = 0; i < index.size(); ++i) parts.push_back({0, index.size_bytes(i)});
-  }
-  const auto set = [&](const char* name, nb::handle values, uint64_t ByteRange::* side) {
-    if (values.is_none()) return;
-    const nb::object given = nb::steal(in_python([&] { return PySequence_Tuple(values.ptr()); }));
-    if (!given.is_valid()) throw nb::python_error();
-    if (nb::len(given) != parts.size()) {
-      raise(Error(Code::kInvalidArgument,
-                  cat(name, " has ", nb::len(given), " values for ", parts.size(), " entries")));
-    }
-    size_t at = 0;
-    for (const nb::handle each : nb::iter(given)) {
-      ByteRange& part = parts[at++];
-      part.*side = to_bound(name, each).value_or(part.*side);
-    }
-  };
-  set("begins", begins, &ByteRange::begin);
-  set("ends", ends, &ByteRange::end);
-  return to_python(value_or_raise(
-      without_gil([&](MayBlock) { return windows(index, window_bytes, stride_bytes, parts); })));
-}
-
-std::string to_text(const char* name, nb::handle value) {
-  std::string out;
-  if (value.is_none() || nb::try_cast(value, out)) return out;
-  raise_type_error("`%s` is %.300R; it must be a str of Unicode text", name, value.ptr());
-}
-
-// By hand, because nanobind's own error for an unknown keyword lists signatures.
-nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb::kwargs& wanted) {
-  constexpr const char* kKnown =
-      "prefix=, suffix=, glob=, min_size_bytes=, max_size_bytes= and leave_out=";
-  if (!args.empty()) {
-    raise_type_error("filter() takes keywords only: %s", kKnown);
-  }
-  IndexFilter filtered;
-  for (const auto& [key, value] : wanted) {
-    const auto name = nb::cast<std::string>(key);
-    if (name == "prefix") {
-      filtered.prefix = to_text("prefix", value);
-    } else if (name == "suffix") {
-      filtered.suffixes = to_suffixes(value);
-    } else if (name == "glob") {
-      if (value.is_none()) continue;
-      filtered.glob = value_or_raise(Glob::parse(to_text("glob", value)));
-    } else if (name == "min_size_bytes") {
-      filtered.min_size_bytes = to_bound("min_size_bytes", value).value_or(0);
-    } else if (name == "max_size_bytes") {
-      filtered.max_size_bytes = to_bound("max_size_bytes", value).value_or(UINT64_MAX);
-    } else if (name == "leave_out") {
-      if (value.is_none()) continue;
-      filtered.leave_out = to_text("leave_out", value);
-    } else {
-      raise_type_error("filter() has no argument %s=; it has %s", name.c_str(), kKnown);
-    }
-  }
-  return select_positions(*self.index,
-                          without_gil([&](MayBlock) { return filter(*self.index, filtered); }));
-}
-
 const std::string& fingerprint_of(IndexHandle& self) {
   if (self.fingerprint.empty()) {
-    // A few bytes of an image can stand for more entries than anybody waits for.
+    // A few bytes of an image can stand for so many entries that this takes minutes.
     constexpr size_t kBetweenLooks = 4096;
     const std::shared_ptr<const ObjectIndex> index = self.index;
     Fingerprint made(*index);
@@ -474,7 +320,7 @@ nb::object from_image(nb::handle data, std::string url) {
       std::move(url), ImageReader::Known::kNothing);
 }
 
-// Another process of ours has already checked it, and it is sealed: nothing of a million names need
+// Another process of the same program has checked it, and it is sealed: its million names need not
 // be read.
 nb::object from_descriptor(int descriptor) {
   return open_image(SharedBytes::map(descriptor), "", ImageReader::Known::kGood);
@@ -503,395 +349,72 @@ nb::object travel(const char* function, const Arguments&... arguments) {
 }
 
 // What each entry is.
-void bind_entries(nb::class_<IndexHandle>& index_class) {
+void bind_entries(Class<IndexHandle>& index_class) {
   index_class.def("__len__", [](const IndexHandle& self) { return self.index->size(); })
-      .def("__getitem__", &get_item, nb::arg("key"),
-           nb::sig("def __getitem__(self, key: typing.SupportsIndex) -> "
-                   "ObjectInfo"))
-      .def("__getitem__", &get_item, nb::arg("key"),
-           nb::sig("def __getitem__(self, key: slice) -> ObjectIndex"))
-      .def(
-          "__iter__",
-          [](nb::handle self) {
-            const nb::object builtins = imported("builtins");
-            return nb::object(builtins.attr("map")(self.attr("__getitem__"),
-                                                   builtins.attr("range")(nb::len(self))));
-          },
-          nb::sig("def __iter__(self) -> collections.abc.Iterator[ObjectInfo]"))
-      .def("__contains__", &contains, nb::arg("key").none(),
-           nb::sig("def __contains__(self, key: object) -> bool"),
-           "Whether an entry has this name or this URL, or is this `ObjectInfo`.")
-      .def("__add__", &add, nb::arg("other"),
-           nb::sig("def __add__(self, other: ObjectIndex) -> ObjectIndex"),
-           "The entries of both; see `concat`.")
-      .def("name", &name_of, nb::arg("i"),
-           R"doc(The name of entry `i`, below its root; -1 is the last.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> index.name(0)
-    'cat/001.jpg')doc")
-      .def("url", &url_of, nb::arg("i"),
-           R"doc(The whole URL of entry `i`: its root and its name; -1 is the last.
-
-Raises:
-    IndexError: there is no such entry.
-    InvalidArgumentError: the index does not say where its objects are.
-
-Examples:
-    >>> index.url(-1)
-    'gs://bucket/train/dog/001.jpg')doc")
-      .def("info", &info_of, nb::arg("i"),
-           R"doc(The object that entry `i` is, or is a range of: the same as ``index[i]``.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> index.info(0) == index[0]
-    True)doc")
-      .def("range", &range_of, nb::arg("i"),
-           nb::sig("def range(self, i: int) -> tuple[int, int] | None"),
-           R"doc(The bytes ``[begin, end)`` of its object that entry `i` is; ``None``: all of them.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> tokens = headrace.ObjectIndex.from_names(["0.bin"], begins=[4096], ends=[8192])
-    >>> tokens.range(0)
-    (4096, 8192)
-    >>> index.range(0) is None
-    True)doc")
-      .def(
-          "checksum", &checksum_of, nb::arg("i"),
-          nb::sig("def checksum(self, i: int) -> tuple[str, builtins.bytes] | None"),
-          R"doc(The kind and the value of the checksum of what entry `i` is, its object or its range.
-
-A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-``"xxh64"``. Reads compare the three CRCs, and with ``verify="all"`` the others except xxHash.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> kind, value = index.checksum(0)
-    >>> kind, len(value)
-    ('crc32c', 4))doc")
-      .def(
-          "size_bytes", &size_of, nb::arg("i"),
-          nb::sig("def size_bytes(self, i: int) -> int | typing.Any"),
-          R"doc(How many bytes entry `i` is: those of its object, or of its range. ``None`` where nobody has told
-it.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> index.size_bytes(0)
-    52113)doc")
-      .def(
-          "sizes", &sizes_of, nb::arg("indices"),
-          nb::sig("def sizes(self, indices: collections.abc.Sequence[int] | "
-                  "typing_extensions.Buffer) -> memoryview"),
-          R"doc(The sizes of these entries in bytes, as a buffer of int64; -1 where one is not known.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> list(index.sizes([0, 2]))
-    [52113, 48302])doc")
-      .def(
-          "sum_bytes", &sum_bytes, nb::arg("indices"), nb::arg("unknown_bytes") = 0,
-          nb::sig("def sum_bytes(self, indices: collections.abc.Sequence[int] | "
-                  "typing_extensions.Buffer, unknown_bytes: int = 0) -> int"),
-          R"doc(How many bytes these entries have together, `unknown_bytes` for each whose size is not known.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> index.sum_bytes([0, 2])
-    100415)doc")
-      .def_prop_ro(
-          "total_size_bytes",
-          [](const IndexHandle& self) { return to_size(self.index->total_size_bytes()); },
-          nb::sig("def total_size_bytes(self) -> int | typing.Any"),
-          "How many bytes all entries have together; ``None`` where a size is not known.")
-      .def_prop_ro(
-          "common_size_bytes",
-          [](const IndexHandle& self) { return self.index->common_size_bytes(); },
-          "The size of every entry, if all are of one size that is known; else ``None``.")
-      .def_prop_ro(
-          "roots",
-          [](const IndexHandle& self) {
-            nb::list roots;
-            for (const std::string& root : self.index->roots()) roots.append(to_str(root));
-            return nb::tuple(roots);
-          },
-          nb::sig("def roots(self) -> tuple[str, ...]"),
-          "The URLs that names are relative to; ``''`` where nobody has said it.")
-      .def(
-          "position", &position_of, nb::arg("name").none(),
-          nb::sig("def position(self, name: str) -> int"),
-          R"doc(The number of the entry that has this name, or this whole URL, in less than a microsecond.
-
-Of several entries of one object it is the first. The first call makes a table of 5 to 11 bytes for
-each object. Processes that are forked later share it; ask once before they are.
-
-Raises:
-    NotFoundError: there is none; ``name in index`` answers instead.
-    InvalidArgumentError: objects below several roots have this name; their URLs are told.
-
-Examples:
-    >>> index.position("cat/002.jpg")
-    1
-    >>> index.position("gs://bucket/train/cat/002.jpg")
-    1)doc");
+      .def("__getitem__", &get_item, nb::arg("key"))
+      .def("__iter__",
+           [](nb::handle self) {
+             const nb::object builtins = imported("builtins");
+             return nb::object(builtins.attr("map")(self.attr("__getitem__"),
+                                                    builtins.attr("range")(nb::len(self))));
+           })
+      .def("__contains__", &contains, nb::arg("key").none())
+      .def("name", &name_of, nb::arg("i"))
+      .def("url", &url_of, nb::arg("i"))
+      .def("info", &info_of, nb::arg("i"))
+      .def("range", &range_of, nb::arg("i"))
+      .def("checksum", &checksum_of, nb::arg("i"))
+      .def("size_bytes", &size_of, nb::arg("i"))
+      .def("sizes", &sizes_of, nb::arg("indices"))
+      .def("sum_bytes", &sum_bytes, nb::arg("indices"), nb::arg("unknown_bytes") = 0)
+      .def_prop_ro("total_size_bytes",
+                   [](const IndexHandle& self) { return to_size(self.index->total_size_bytes()); })
+      .def_prop_ro("common_size_bytes",
+                   [](const IndexHandle& self) { return self.index->common_size_bytes(); })
+      .def_prop_ro("roots",
+                   [](const IndexHandle& self) {
+                     nb::list roots;
+                     for (const std::string& root : self.index->roots()) roots.append(to_str(root));
+                     return nb::tuple(roots);
+                   })
+      .def("position", &position_of, nb::arg("name").none());
 }
 
-void bind_columns(nb::class_<IndexHandle>& index_class) {
-  index_class
-      .def_prop_ro("columns", &columns_of, nb::sig("def columns(self) -> tuple[str, ...]"),
-                   "The names of your columns, such as labels.")
-      .def("column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none(),
-           nb::sig("def column(self, name: str, indices: collections.abc.Sequence[int] | "
-                   "typing_extensions.Buffer | None = None) -> "
-                   "memoryview | list[str] | list[builtins.bytes]"),
-           R"doc(One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
-
-Args:
-    indices: of these entries only; default: of all.
-
-Raises:
-    InvalidArgumentError: there is no such column.
-    IndexError: there is no such entry.
-
-Examples:
-    >>> numpy.asarray(index.column("label")).tolist()
-    [0, 0, 1])doc")
-      .def("with_columns", &with_columns_of, nb::arg("columns"),
-           nb::sig("def with_columns(self, columns: collections.abc.Mapping[str, typing.Any]) -> "
-                   "ObjectIndex"),
-           R"doc(An index of the same entries with these columns, besides those that it has.
-
-Args:
-    columns: by name, one value for each entry: all ``bool``, ``int``, ``float``, ``str`` or
-        ``bytes``, as a sequence, or a buffer such as a NumPy array. Booleans among integers
-        become integers, and integers among floats floats. One that is there already is replaced;
-        ``None`` takes it out.
-
-Raises:
-    InvalidArgumentError: a column has another number of values, or values that cannot be kept.
-
-Examples:
-    >>> labels = [index.name(i).split("/")[0] for i in range(len(index))]
-    >>> index.with_columns({"label": labels}).column("label")
-    ['cat', 'cat', 'dog'])doc")
-      .def_prop_ro(
-          "fingerprint", [](IndexHandle& self) { return to_str(fingerprint_of(self)); },
-          "A hash of names, ranges, sizes and checksums in their order, and of nothing else: what "
-          "a "
-          "saved state belongs to. Data that was moved or copied to another root keeps it.");
-}
-
-// Indexes of some of the entries, or of others made from them.
-void bind_selections(nb::class_<IndexHandle>& index_class) {
-  index_class
-      .def(
-          "select",
-          [](const IndexHandle& self, nb::handle indices) {
-            return select_positions(*self.index, to_positions(indices, self.index->size()));
-          },
-          nb::arg("indices"),
-          nb::sig("def select(self, indices: collections.abc.Sequence[int] | "
-                  "typing_extensions.Buffer) -> ObjectIndex"),
-          R"doc(An index of these entries, in this order.
-
-Args:
-    indices: integers, or a buffer of int64 such as a NumPy array; -1 is the last.
-
-Raises:
-    IndexError: there is no such entry.
-
-Examples:
-    >>> small = [i for i in range(len(index)) if index.size_bytes(i) < 50_000]
-    >>> [info.name for info in index.select(small)]
-    ['dog/001.jpg'])doc")
-      .def("filter", &filter_index, nb::arg("args"), nb::arg("wanted"),
-           nb::sig("def filter(self, *, prefix: str | None = None, "
-                   "suffix: str | collections.abc.Iterable[str] | None = None, "
-                   "glob: str | None = None, min_size_bytes: int | None = None, "
-                   "max_size_bytes: int | None = None, leave_out: str | None = None) "
-                   "-> ObjectIndex"),
-           R"doc(An index of the entries for which all of this holds, in their order.
-
-Args:
-    prefix: the name begins with it.
-    suffix: the name ends with it, or with one of several.
-    glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character, ``[a-z]`` and
-        ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
-    min_size_bytes: the entry has so many bytes at least ...
-    max_size_bytes: ... and at most. One whose size is not known is left out.
-    leave_out: characters that the parts of a hidden name begin with, such as ``"."``. Names with
-        such a part below the last folder of `prefix`, or with a part ``__MACOSX``, are left out,
-        and so are the markers of folders: empty objects that end with ``/`` or ``_$folder$``. A
-        part such as ``_day=1`` is a partition's folder, and not hidden. With an empty text, only
-        markers are left out.
-
-Raises:
-    InvalidArgumentError: the pattern makes no sense.
-    TypeError: there is no such argument.
-
-Examples:
-    >>> len(index.filter(prefix="cat/", suffix=(".jpg", ".png")))
-    2)doc")
-      .def("windows", &windows_of, nb::arg("window_bytes"), nb::arg("stride_bytes") = nb::none(),
-           nb::kw_only(), nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none(),
-           nb::sig("def windows(self, window_bytes: int, stride_bytes: int | None = None, *, "
-                   "begins: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None "
-                   "= None, "
-                   "ends: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None "
-                   "= None) -> ObjectIndex"),
-           R"doc(An index of evenly spaced ranges of each entry, such as the records of a file.
-
-The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one. Ranges
-that would end behind their entry are left out, and so are columns. Stores keep no checksums of
-ranges, so what is read is not compared with one.
-
-Args:
-    window_bytes: the length of each range.
-    stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
-    begins: where the first range begins in each entry, such as behind a header; default, also for
-        an entry of which it is None: at 0 ...
-    ends: ... and where the last one ends at most; default: with the entry.
-
-Raises:
-    InvalidArgumentError: a length is 0, the size of an entry is not known, or ranges would begin or
-        end outside of an entry.
-    TypeError: a number is negative, or none.
-
-Examples:
-    >>> records = headrace.Store("gs://bucket/train").index().windows(4096)
-    >>> records.range(1)
-    (4096, 8192))doc")
-      .def_static("concat", &concat_indexes, nb::arg("indexes"),
-                  nb::sig("def concat(indexes: collections.abc.Iterable[ObjectIndex]) -> "
-                          "ObjectIndex"),
-                  R"doc(An index of all entries of several, one index after the other.
-
-It has the roots of all, and their columns.
-
-Raises:
-    InvalidArgumentError: the indexes do not have the same columns.
-
-Examples:
-    >>> a, b = headrace.Store("gs://a").index(), headrace.Store("gs://b").index()
-    >>> headrace.ObjectIndex.concat([a, b]).roots
-    ('gs://a', 'gs://b'))doc")
-      .def(
-          "at", &index_at, nb::arg("url"), nb::kw_only(), nb::arg("keep_generations") = false,
-          nb::sig("def at(self, url: str | os.PathLike[str] | collections.abc.Mapping[str, str], "
-                  "*, keep_generations: bool = False) -> ObjectIndex"),
-          R"doc(The same entries at another root, where the same objects lie, such as a copy of the bucket.
-
-Nothing is asked of any store. A copy has other generations, so reads by the new index are not
-pinned to one; sizes and checksums stay, and so does the `fingerprint`.
-
-Args:
-    url: the new root; of an index that has several, a mapping from old to new ones.
-    keep_generations: the objects are the very same, seen by another URL.
-
-Raises:
-    InvalidArgumentError: the URL is none, or it does not say which of several roots goes where.
-
-Examples:
-    >>> index.at("gs://copy/train").url(0)
-    'gs://copy/train/cat/001.jpg')doc")
-      .def("rebased", &index_rebased, nb::arg("url"),
-           nb::sig("def rebased(self, url: str | os.PathLike[str]) -> ObjectIndex"),
-           R"doc(The same objects with names relative to another root of the same bucket.
-
-Datasets that get an `index` and a URL do this by themselves.
-
-Raises:
-    InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
-
-Examples:
-    >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
-    'cat/001.jpg')doc");
+void bind_columns(Class<IndexHandle>& index_class) {
+  index_class.def_prop_ro("columns", &columns_of)
+      .def("column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none())
+      .def("with_columns", &with_columns_of, nb::arg("columns"))
+      .def_prop_ro("fingerprint", [](IndexHandle& self) { return to_str(fingerprint_of(self)); });
 }
 
 // To other stores, processes and copies.
-void bind_travel(nb::class_<IndexHandle>& index_class) {
+void bind_travel(Class<IndexHandle>& index_class) {
   index_class
       .def(
           "save",
           [](nb::handle self, nb::handle url, nb::handle store, const nb::kwargs& options) {
             return travel("save", self, url, store, options);
           },
-          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"),
-          nb::sig("def save(self, url: str | os.PathLike[str], *, "
-                  "store: headrace.Store | None = None, **options: typing.Any) -> ObjectInfo"),
-          R"doc(Write the index to an object or a file, atomically, so that the next job need not list.
-
-Args:
-    url: of what is written: an object of any store, or a file.
-    store: where that is; `url` may then be a name in it.
-    options: of `Store`, in place of `store`: ``endpoint=...``.
-
-Returns what was written.
-
-Raises:
-    InvalidArgumentError: the URL names no object.
-
-Examples:
-    >>> index.save("gs://bucket/indexes/train").name
-    'indexes/train')doc")
+          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"))
       .def_static(
           "load",
           [](nb::handle url, nb::handle store, const nb::kwargs& options) {
             return travel("load", url, store, options);
           },
-          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"),
-          nb::sig("def load(url: str | os.PathLike[str], *, "
-                  "store: headrace.Store | None = None, **options: typing.Any) -> ObjectIndex"),
-          R"doc(The index that `save` wrote. Nothing is listed: objects that have changed since are noticed when
-they are read, by `PreconditionFailedError`.
-
-Args:
-    url: of the saved index, as for `save`.
-    store: where it is.
-    options: of `Store`, in place of `store`.
-
-Raises:
-    NotFoundError: there is no such object.
-    CorruptDataError: it is cut, changed, no saved index, or of another version.
-
-Examples:
-    >>> len(headrace.ObjectIndex.load("gs://bucket/indexes/train"))
-    3)doc")
-      .def("__eq__", &equals, nb::arg("other").none(),
-           nb::sig("def __eq__(self, other: object) -> bool"))
+          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"))
+      .def("__eq__", &equals, nb::arg("other").none())
       .def("__hash__",
            [](const IndexHandle& self) {
              // The image begins with its checksum.
              const auto bytes = image_of(self).first(std::min<size_t>(image_of(self).size(), 32));
              return nb::hash(nb::bytes(bytes.data(), bytes.size()));
            })
-      .def(
-          "__copy__", [](nb::handle self) { return nb::borrow(self); },
-          nb::sig("def __copy__(self) -> ObjectIndex"))
+      .def("__copy__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); },
-          nb::arg("memo"), nb::sig("def __deepcopy__(self, memo: object) -> ObjectIndex"))
-      .def(
-          "__reduce__", [](nb::handle self) { return travel("reduce", self); },
-          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
-      .def("__repr__", &repr, nb::sig("def __repr__(self) -> str"));
+          nb::arg("memo"))
+      .def("__reduce__", [](nb::handle self) { return travel("reduce", self); })
+      .def("__repr__", &repr);
 }
 
 }  // namespace
@@ -922,39 +445,20 @@ std::vector<size_t> to_positions(nb::handle positions, size_t count) {
   return out;
 }
 
-void bind_index(nb::module_& module) {
-  nb::class_<IndexHandle> index_class(
-      module, "ObjectIndex", nb::is_final(), nb::sig("@typing.final\nclass ObjectIndex(object)"),
-      R"doc(The names, sizes and versions of many objects, in a fixed order. Immutable.
-
-An entry is an object below one of the index' `roots`, or a byte range of one. About 25 bytes an
-object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
-makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
-
-Examples:
-    >>> index = headrace.Store("gs://bucket/train").index()
-    >>> len(index), index.name(0), index.url(0)
-    (3, 'cat/001.jpg', 'gs://bucket/train/cat/001.jpg')
-    >>> pictures = index.filter(suffix=".jpg")
-    >>> pictures.position("cat/002.jpg")
-    1)doc");
+void bind_index(Module& module) {
+  Class<IndexHandle> index_class(module, "ObjectIndex", nb::is_final());
   bind_index_makers(index_class);
   bind_entries(index_class);
   bind_columns(index_class);
-  bind_selections(index_class);
+  bind_index_selections(index_class);
   bind_travel(index_class);
 
-  module.def("index_image", &to_image, nb::arg("index"), "What index_from_image() takes.");
-  module.def("index_from_image", &from_image, nb::arg("image"), nb::arg("url") = "",
-             nb::sig("def index_from_image(image: typing_extensions.Buffer, url: str = '') -> "
-                     "ObjectIndex"),
-             "`url` is where it came from, for errors.");
+  module.def("index_image", &to_image, nb::arg("index"));
+  module.def("index_from_image", &from_image, nb::arg("image"), nb::arg("url") = "");
   module.def(
       "index_descriptor", [](const IndexHandle& self) { return self.index->image().descriptor(); },
-      nb::arg("index"), "The descriptor of its shared memory; -1 where it is too small for that.");
-  module.def("index_from_descriptor", &from_descriptor, nb::arg("descriptor"),
-             nb::sig("def index_from_descriptor(descriptor: int) -> ObjectIndex"),
-             "The index behind a copy of another process's descriptor, which is taken over.");
+      nb::arg("index"));
+  module.def("index_from_descriptor", &from_descriptor, nb::arg("descriptor"));
 }
 
 }  // namespace headrace::python

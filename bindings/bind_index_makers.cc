@@ -6,9 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/roots.h"
 #include "headrace/format/url.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -92,8 +96,9 @@ class NumberView {
   char format_ = '\0';
 };
 
-// The values of a sequence, or of whatever can be turned into one: a pandas Series, a NumPy array
-// of strings. A tuple, because converting a value can run Python code, which could change a list.
+// The values of a sequence, or of an object that can be turned into one: a pandas Series, a NumPy
+// array of strings. A tuple, because converting a value can run Python code, which could change a
+// list.
 nb::object to_tuple(std::string_view name, nb::handle values) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     refuse(cat(name, " is one value, ", shown(values), "; one for each entry is needed"));
@@ -150,7 +155,7 @@ std::vector<PyObject*> items_of(const nb::object& tuple) {
   return items;
 }
 
-// Python's own, and the scalars of NumPy and torch, which are of no class that is known here.
+// A bool of Python, or a scalar of NumPy or torch, whose classes are not known here.
 bool is_boolean(PyObject* item) {
   if (PyBool_Check(item)) return true;
   if (PyLong_Check(item) || PyFloat_Check(item)) return false;
@@ -279,7 +284,7 @@ namespace {
 
 // ── Rows ─────────────────────────────────────────────────────────────────────────────────────
 
-// What an index should know about each name, column by column; None if unknown.
+// The facts about each name, column by column; None if unknown.
 struct Rows {
   std::optional<std::vector<int64_t>> sizes_bytes = {}, begins = {}, ends = {};
   std::optional<nb::object> generations = {}, checksums = {};
@@ -498,91 +503,20 @@ nb::object from_urls(nb::handle urls, nb::handle roots, nb::handle sizes_bytes,
 
 }  // namespace
 
-// What from_names() and from_urls() have in common.
-#define HEADRACE_ROW_ARGUMENTS                                                                     \
-  nb::arg("sizes_bytes") = nb::none(), nb::arg("generations") = nb::none(),                        \
-  nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none(), nb::arg("checksums") = nb::none(), \
-  nb::arg("checksum_kind") = "crc32c", nb::arg("columns") = nb::none()
-#define HEADRACE_ROW_SIGNATURE                                                              \
-  "sizes_bytes: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None = "  \
-  "None, generations: collections.abc.Sequence[str | None] | None = None, "                 \
-  "begins: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None = None, " \
-  "ends: collections.abc.Sequence[int | None] | typing_extensions.Buffer | None = None, "   \
-  "checksums: collections.abc.Sequence[int | builtins.bytes | None] | None = None, "        \
-  "checksum_kind: str = 'crc32c', "                                                         \
-  "columns: collections.abc.Mapping[str, typing.Any] | None = None) -> ObjectIndex"
-#define HEADRACE_ROW_DOC \
-  R"doc(
-    sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
-    generations: of each object; reads are pinned to it.
-    begins: where each entry begins in its object, for entries that are ranges ...
-    ends: ... and where it ends. ``None`` or -1 for both: the whole object.
-    checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
-    checksum_kind: of all of these; see `checksum`.
-    columns: your columns by name; see `with_columns`.
-
-Raises:
-    InvalidArgumentError: a value cannot be, or there are not as many as entries.
-)doc"
-
-void bind_index_makers(nb::class_<IndexHandle>& index_class) {
+void bind_index_makers(Class<IndexHandle>& index_class) {
   index_class
       .def_static("from_objects", &from_objects, nb::arg("objects"), nb::kw_only(),
-                  nb::arg("root") = "", nb::arg("columns") = nb::none(),
-                  nb::sig("def from_objects(objects: collections.abc.Iterable[ObjectInfo], *, "
-                          "root: str | os.PathLike[str] = '', "
-                          "columns: collections.abc.Mapping[str, typing.Any] | None = None) "
-                          "-> ObjectIndex"),
-                  R"doc(An index of `objects`, in their order.
-
-Args:
-    root: the URL that their names are relative to. Without it an index can be read from one store
-        only, that of whoever reads.
-    columns: your columns by name; see `with_columns`.
-
-Raises:
-    InvalidArgumentError: an object has no name, or a column another number of values.
-
-Examples:
-    >>> store = headrace.Store("gs://bucket/train")
-    >>> recent = [info for info in store.list() if info.updated > yesterday]
-    >>> len(headrace.ObjectIndex.from_objects(recent, root=store.url))
-    3)doc")
-      .def_static(
-          "from_names", &from_names, nb::arg("names"), nb::kw_only(), nb::arg("root") = "",
-          HEADRACE_ROW_ARGUMENTS,
-          nb::sig("def from_names(names: collections.abc.Sequence[str], *, "
-                  "root: str | os.PathLike[str] = '', " HEADRACE_ROW_SIGNATURE),
-          R"doc(An index of objects below one root, or of ranges of them, by their names. Nothing is asked of any
-store: whether they are there shows when they are read.
-
-Args:
-    names: one for each entry.
-    root: the URL that they are relative to.)doc" HEADRACE_ROW_DOC R"doc(
-Examples:
-    >>> index = headrace.ObjectIndex.from_names(
-    ...     ["a.jpg", "b.jpg"], root="gs://bucket/train", columns={"label": [0, 1]}
-    ... ))doc")
-      .def_static(
-          "from_urls", &from_urls, nb::arg("urls"), nb::kw_only(), nb::arg("roots") = nb::tuple(),
-          HEADRACE_ROW_ARGUMENTS,
-          nb::sig("def from_urls(urls: collections.abc.Sequence[str], *, "
-                  "roots: collections.abc.Iterable[str | os.PathLike[str]] = "
-                  "(), " HEADRACE_ROW_SIGNATURE),
-          R"doc(An index of objects anywhere, or of ranges of them, by their URLs. Nothing is asked of any store.
-
-Args:
-    urls: one for each entry; a path is a file.
-    roots: what names are to be relative to: of those that a URL lies below, the nearest. A URL below
-        none has its bucket for a root, a file ``file:///``.)doc" HEADRACE_ROW_DOC R"doc(
-Examples:
-    >>> index = headrace.ObjectIndex.from_urls(["gs://a/1.jpg", "gs://b/2.jpg"])
-    >>> index.roots, index.name(1)
-    (('gs://a', 'gs://b'), '2.jpg'))doc");
+                  nb::arg("root") = "", nb::arg("columns") = nb::none())
+      .def_static("from_names", &from_names, nb::arg("names"), nb::kw_only(), nb::arg("root") = "",
+                  nb::arg("sizes_bytes") = nb::none(), nb::arg("generations") = nb::none(),
+                  nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none(),
+                  nb::arg("checksums") = nb::none(), nb::arg("checksum_kind") = "crc32c",
+                  nb::arg("columns") = nb::none())
+      .def_static("from_urls", &from_urls, nb::arg("urls"), nb::kw_only(),
+                  nb::arg("roots") = nb::tuple(), nb::arg("sizes_bytes") = nb::none(),
+                  nb::arg("generations") = nb::none(), nb::arg("begins") = nb::none(),
+                  nb::arg("ends") = nb::none(), nb::arg("checksums") = nb::none(),
+                  nb::arg("checksum_kind") = "crc32c", nb::arg("columns") = nb::none());
 }
-
-#undef HEADRACE_ROW_ARGUMENTS
-#undef HEADRACE_ROW_SIGNATURE
-#undef HEADRACE_ROW_DOC
 
 }  // namespace headrace::python

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "batch_handle.h"
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/packed_sequences.h"
 #include "headrace/dataset/roots.h"
 #include "headrace/dataset/shard_samples.h"
@@ -12,6 +15,7 @@
 #include "headrace/store/reading/scan_tars.h"
 #include "object_index.h"
 #include "shard_handle.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -57,8 +61,8 @@ std::vector<std::span<std::byte>> placed(const ObjectIndex& index,
   return out;
 }
 
-// The ranges of a file that these entries, which are windows of its sequences as they are packed,
-// consist of; returns the entry of each.
+// The ranges of the file behind these entries, which are windows of its packed sequences; returns
+// the entry of each range.
 std::vector<size_t> spread(const ObjectIndex& index, const std::vector<size_t>& positions,
                            const PackedSequences& packed, std::vector<ByteRange>& parts) {
   std::vector<size_t> entries;
@@ -98,8 +102,8 @@ class IndexReader {
     return start_entries(stores(), index_, indices, into, packed, places);
   }
 
-  // The members of the entries, which are whole objects, the errors of those that have none, and
-  // what is odd about others.
+  // The members of the entries, which are whole objects; the errors of entries without members; and
+  // warnings about others.
   nb::tuple members(bool skip_errors, nb::handle on_progress) const {
     const ObjectIndex& shards = *nb::inst_ptr<IndexHandle>(index_)->index;
     const std::vector<OpenStore> opened = stores();
@@ -209,7 +213,7 @@ class IndexReader {
     return out;
   }
 
-  // What a callback raises ends the scans.
+  // An exception of the callback ends the scans.
   static void report(nb::handle on_progress, size_t done_count,
                      Pending<std::vector<Result<ScannedTar>>>& scans) {
     try {
@@ -310,52 +314,22 @@ nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::ha
                      std::move(buffers));
 }
 
-void bind_index_reader(nb::module_& module) {
-  nb::class_<IndexReader>(module, "IndexReader",
-                          R"doc(Reads the entries of an index, each from the store of its root.
-
-Args:
-    index: what is read.
-    stores: one for each of ``index.roots``, opened there.)doc")
+void bind_index_reader(Module& module) {
+  Class<IndexReader>(module, "IndexReader")
       .def(nb::init<nb::handle_t<IndexHandle>, const nb::object&>(), nb::arg("index"),
-           nb::arg("stores"),
-           nb::sig("def __init__(self, index: ObjectIndex, "
-                   "stores: collections.abc.Sequence[StoreHandle]) -> None"))
+           nb::arg("stores"))
       .def("start", &IndexReader::start, nb::arg("indices"), nb::arg("into") = nb::none(),
-           nb::arg("packed").none() = nb::none(), nb::arg("places") = nb::none(),
-           nb::sig("def start(self, indices: collections.abc.Sequence[int] | "
-                   "typing_extensions.Buffer, into: typing_extensions.Buffer | None = None, "
-                   "packed: PackedSequences | None = None, "
-                   "places: typing_extensions.Buffer | None = None) -> Batch"),
-           "Starts reading these entries; `into` is filled entry after entry, exactly, or at "
-           "`places`, which has an int64 for each. With `packed`, they are windows of that stream.")
+           nb::arg("packed").none() = nb::none(), nb::arg("places") = nb::none())
       .def("members", &IndexReader::members, nb::arg("skip_errors"),
-           nb::arg("on_progress").none() = nb::none(),
-           nb::sig("def members(self, skip_errors: bool, on_progress: "
-                   "collections.abc.Callable[[int], object] | None = None) -> "
-                   "tuple[ObjectIndex, list[Exception], list[str]]"),
-           "Waits; the files in the entries, which are tars, the errors of those left out, and "
-           "warnings of others. "
-           "`on_progress` is called now and then with the number of tars that are done.")
+           nb::arg("on_progress").none() = nb::none())
       .def("start_shard", &IndexReader::start_shard, nb::arg("entry"), nb::kw_only(),
            nb::arg("first"), nb::arg("offset"), nb::arg("first_key"), nb::arg("end").none(),
            nb::arg("count").none(), nb::arg("fields"), nb::arg("seed"), nb::arg("epoch"),
            nb::arg("verify"), nb::arg("asks_checksum"), nb::arg("likely_end_offset").none(),
-           nb::arg("piece_bytes"), nb::arg("window"), nb::arg("max_ready_bytes"),
-           nb::sig("def start_shard(self, entry: int, *, first: int, offset: int, first_key: str, "
-                   "end: int | None, count: int | None, "
-                   "fields: collections.abc.Sequence[str], seed: int, epoch: int, verify: bool, "
-                   "asks_checksum: bool, likely_end_offset: int | None, piece_bytes: int, window: "
-                   "PieceWindow, "
-                   "max_ready_bytes: int) -> ShardRead"),
-           "Starts reading the samples of an entry, which is a shard.")
-      .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes,
-                   "What to take for the size of an entry that has none; learnt while reading.")
-      .def_prop_ro("useful_ahead", &IndexReader::useful_ahead,
-                   "How many entries a caller who takes them in order does well to have under way "
-                   "or ready.")
-      .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight,
-                   "How many entries a caller does well to have under way.");
+           nb::arg("piece_bytes"), nb::arg("window"), nb::arg("max_ready_bytes"))
+      .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes)
+      .def_prop_ro("useful_ahead", &IndexReader::useful_ahead)
+      .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight);
 }
 
 }  // namespace headrace::python

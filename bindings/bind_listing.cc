@@ -1,4 +1,7 @@
+#include "bind.h"
+#include "errors.h"
 #include "listing_handle.h"
+#include "waiting.h"
 
 #include "headrace/dataset/object_index.h"
 #include "headrace/dataset/roots.h"
@@ -71,22 +74,13 @@ nb::tuple ListingHandle::progress() const {
                         progress.placeholders);
 }
 
-void bind_listing(nb::module_& module) {
-  nb::class_<ListingHandle>(module, "Listing", "The objects of a bucket as they arrive.")
-      .def("next", &ListingHandle::next, nb::sig("def next(self) -> list[ObjectInfo] | None"),
-           "Waits; the next objects in the order of names, None at the end.")
+void bind_listing(Module& module) {
+  Class<ListingHandle>(module, "Listing")
+      .def("next", &ListingHandle::next)
       .def("index", &ListingHandle::index, nb::arg("root"),
-           nb::arg("on_progress").none() = nb::none(),
-           nb::sig("def index(self, root: str, "
-                   "on_progress: collections.abc.Callable[[int], object] | None = None) "
-                   "-> ObjectIndex"),
-           "Waits for all that is still to come, with names relative to `root`. `on_progress` is "
-           "called now and then.")
-      .def("cancel", &ListingHandle::cancel, "Ends what is under way.")
-      .def("progress", &ListingHandle::progress,
-           nb::sig("def progress(self) -> tuple[int, int, bool, int]"),
-           "Names that have arrived, requests sent, whether everything has arrived, and how many "
-           "objects with the root's own name were left out.");
+           nb::arg("on_progress").none() = nb::none())
+      .def("cancel", &ListingHandle::cancel)
+      .def("progress", &ListingHandle::progress);
 }
 
 }  // namespace headrace::python

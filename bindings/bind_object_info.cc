@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <tuple>
 
+#include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace::python {
@@ -92,95 +94,44 @@ nb::object reduce(nb::handle self) {
 
 }  // namespace
 
-void bind_object_info(nb::module_& module) {
-  nb::class_<ObjectInfo>(
-      module, "ObjectInfo", nb::is_final(), nb::sig("@typing.final\nclass ObjectInfo(object)"),
-      R"doc(What a store says about one object. Immutable, comparable, hashable; pickles.
-
-Reads take it in place of a name: then they need not ask for the size, are pinned to its generation,
-and are verified against its checksum. Only the name is needed; of what is left out, reads find out.
-
-Examples:
-    >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
-    >>> info.name, info.size_bytes
-    ('cat/001.jpg', 52113)
-    >>> headrace.ObjectInfo("cat/001.jpg").size_bytes is None
-    True)doc")
-      .def("__init__", &construct,
-           nb::sig(
-               "def __init__(self, name: str, size_bytes: int | None = None, generation: str = '', "
-               "crc32c: int | None = None, content_type: str = '', "
-               "content_encoding: str = '', updated: datetime.datetime | None = None, "
-               "storage_class: str = '', component_count: int = 0, "
-               "metageneration: int = 0, "
-               "checksum: tuple[str, builtins.bytes] | None = None) -> None"),
-           nb::arg("name"), nb::arg("size_bytes") = nb::none(), nb::arg("generation") = "",
-           nb::arg("crc32c") = nb::none(), nb::arg("content_type") = "",
+void bind_object_info(Module& module) {
+  Class<ObjectInfo>(module, "ObjectInfo", nb::is_final())
+      .def("__init__", &construct, nb::arg("name"), nb::arg("size_bytes") = nb::none(),
+           nb::arg("generation") = "", nb::arg("crc32c") = nb::none(), nb::arg("content_type") = "",
            nb::arg("content_encoding") = "", nb::arg("updated") = nb::none(),
            nb::arg("storage_class") = "", nb::arg("component_count") = 0,
            nb::arg("metageneration") = 0, nb::arg("checksum") = nb::none())
-      .def_prop_ro(
-          "name", [](const ObjectInfo& self) { return to_str(self.name); },
-          "The name below the root of its store, or of its index.")
-      // `int | Any`: stores always report it, and few programs meet an object without it. So with
-      // `updated`, but for AIStore and for the answer to a write to S3.
-      .def_prop_ro("size_bytes", &size_of, nb::sig("def size_bytes(self) -> int | typing.Any"),
-                   "The size of the stored object; ``None`` where nobody has told it.")
-      .def_prop_ro(
-          "generation", [](const ObjectInfo& self) { return to_str(self.generation); },
-          "The token for this very version.")
-      .def_prop_ro("crc32c", &crc32c_of, nb::sig("def crc32c(self) -> int | None"),
-                   "The CRC-32C of the stored bytes; ``None`` where the store keeps none.")
-      .def_prop_ro(
-          "checksum", [](const ObjectInfo& self) { return to_pair(self.checksum); },
-          nb::sig("def checksum(self) -> tuple[str, builtins.bytes] | None"),
-          R"doc(The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
-
-A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have any.)doc")
-      .def_prop_ro(
-          "content_type", [](const ObjectInfo& self) { return to_str(self.content_type); },
-          "The MIME type; ``''`` where the store keeps none.")
-      .def_prop_ro(
-          "content_encoding", [](const ObjectInfo& self) { return to_str(self.content_encoding); },
-          "How the stored bytes are compressed, such as ``gzip``; ``''`` if they are not.")
-      .def_prop_ro(
-          "updated", [](const ObjectInfo& self) { return to_datetime(self.updated); },
-          nb::sig("def updated(self) -> datetime.datetime | typing.Any"),
-          "When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such "
-          "time, and S3 does not tell it in its answer to a write.")
-      .def_prop_ro(
-          "_last_use", [](const ObjectInfo& self) { return to_datetime(self.last_use.at); },
-          nb::sig("def _last_use(self) -> datetime.datetime | None"),
-          "When it was last read or written, if AIStore has told it.")
-      .def_prop_ro(
-          "storage_class", [](const ObjectInfo& self) { return to_str(self.storage_class); },
-          "The store's word for it, such as ``STANDARD``; ``''`` if it says none.")
-      .def_prop_ro(
-          "component_count", [](const ObjectInfo& self) { return self.component_count; },
-          "Of how many parts it was composed; 0 if it was not.")
-      .def_prop_ro(
-          "metageneration", [](const ObjectInfo& self) { return self.metageneration; },
-          "Counts changes of metadata within one generation; 0 if unknown.")
+      .def_prop_ro("name", [](const ObjectInfo& self) { return to_str(self.name); })
+      .def_prop_ro("size_bytes", &size_of)
+      .def_prop_ro("generation", [](const ObjectInfo& self) { return to_str(self.generation); })
+      .def_prop_ro("crc32c", &crc32c_of)
+      .def_prop_ro("checksum", [](const ObjectInfo& self) { return to_pair(self.checksum); })
+      .def_prop_ro("content_type", [](const ObjectInfo& self) { return to_str(self.content_type); })
+      .def_prop_ro("content_encoding",
+                   [](const ObjectInfo& self) { return to_str(self.content_encoding); })
+      .def_prop_ro("updated", [](const ObjectInfo& self) { return to_datetime(self.updated); })
+      .def_prop_ro("_last_use",
+                   [](const ObjectInfo& self) { return to_datetime(self.last_use.at); })
+      .def_prop_ro("storage_class",
+                   [](const ObjectInfo& self) { return to_str(self.storage_class); })
+      .def_prop_ro("component_count", [](const ObjectInfo& self) { return self.component_count; })
+      .def_prop_ro("metageneration", [](const ObjectInfo& self) { return self.metageneration; })
       .def(
           "__eq__",
           [](const ObjectInfo& self, nb::handle other) -> nb::object {
             if (!nb::isinstance<ObjectInfo>(other)) return nb::borrow(Py_NotImplemented);
             return nb::bool_(self == *nb::inst_ptr<ObjectInfo>(other));
           },
-          nb::arg("other").none(), nb::sig("def __eq__(self, other: object) -> bool"))
+          nb::arg("other").none())
       .def("__hash__",
            [](const ObjectInfo& self) {
              return nb::hash(nb::make_tuple(to_str(self.name), to_str(self.generation)));
            })
-      .def("__reduce__", &reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
-      .def(
-          "__repr__",
-          [](const ObjectInfo& self) {
-            return nb::str("ObjectInfo(name={!r}, size_bytes={}, generation={!r})")
-                .attr("format")(to_str(self.name), size_of(self), to_str(self.generation));
-          },
-          nb::sig("def __repr__(self) -> str"));
+      .def("__reduce__", &reduce)
+      .def("__repr__", [](const ObjectInfo& self) {
+        return nb::str("ObjectInfo(name={!r}, size_bytes={}, generation={!r})")
+            .attr("format")(to_str(self.name), size_of(self), to_str(self.generation));
+      });
 }
 
 }  // namespace headrace::python

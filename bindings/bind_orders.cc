@@ -5,11 +5,15 @@
 #include <span>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/block_order.h"
 #include "headrace/dataset/mixture_order.h"
 #include "headrace/dataset/order.h"
 #include "headrace/dataset/weighted_order.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -46,9 +50,9 @@ class Reader<AnyOrder> : public AnyOrder::Reader {
   using AnyOrder::Reader::Reader;
 };
 
-// What all orders have in common: position → index.
+// Defines the members that all orders share: position → index.
 template <class AnyOrder>
-void bind_lookups(nb::class_<AnyOrder>& order) {
+void bind_lookups(Class<AnyOrder>& order) {
   order.def("__len__", &AnyOrder::count)
       .def(
           "__getitem__",
@@ -71,9 +75,7 @@ void bind_lookups(nb::class_<AnyOrder>& order) {
               }
             });
           },
-          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1,
-          nb::sig("def indices(self, begin: int, end: int, step: int = 1) -> memoryview"),
-          "What stands at every `step`-th position of [begin, end), as a buffer of int64.")
+          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1)
       .def(
           "pick",
           [](const AnyOrder& self, nb::handle positions) {
@@ -85,25 +87,13 @@ void bind_lookups(nb::class_<AnyOrder>& order) {
               }
             });
           },
-          nb::arg("positions"),
-          nb::sig("def pick(self, positions: collections.abc.Sequence[int]) -> memoryview"),
-          "What stands at these positions, as a buffer of int64.");
+          nb::arg("positions"));
 }
 
 }  // namespace
 
-void bind_orders(nb::module_& module) {
-  nb::class_<Order> order(module, "Order", nb::is_final(),
-                          nb::sig("@typing.final\nclass Order(object)"),
-                          R"doc(The order of one epoch: position → index, a pure function.
-
-Nothing is stored: any position is computed without those before it.
-
-Args:
-    count: how many objects there are, below 2^63.
-    seed: below 2^64.
-    epoch: below 2^64.
-    shuffle: ``False`` gives the identity.)doc");
+void bind_orders(Module& module) {
+  Class<Order> order(module, "Order", nb::is_final());
   order.def(
       "__init__",
       [](Order* self, uint64_t count, uint64_t seed, uint64_t epoch, bool shuffle) {
@@ -112,16 +102,7 @@ Args:
       },
       nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("shuffle"));
   bind_lookups(order);
-  nb::class_<BlockOrder> blocks(module, "BlockOrder", nb::is_final(),
-                                nb::sig("@typing.final\nclass BlockOrder(object)"),
-                                R"doc(As `Order`, in blocks of neighbours.
-
-Args:
-    count: how many objects there are, below 2^63.
-    seed: below 2^64.
-    epoch: below 2^64.
-    block_size: how many consecutive objects stay together.
-    window_blocks: the objects of how many blocks are shuffled together.)doc");
+  Class<BlockOrder> blocks(module, "BlockOrder", nb::is_final());
   blocks.def(
       "__init__",
       [](BlockOrder* self, uint64_t count, uint64_t seed, uint64_t epoch, uint64_t block_size,
@@ -135,9 +116,7 @@ Args:
       nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("block_size"),
       nb::arg("window_blocks"));
   bind_lookups(blocks);
-  nb::class_<DrawTableHandle>(module, "DrawTable", nb::is_final(),
-                              nb::sig("@typing.final\nclass DrawTable(object)"),
-                              "How likely each of several objects is drawn.")
+  Class<DrawTableHandle>(module, "DrawTable", nb::is_final())
       .def(
           "__init__",
           [](DrawTableHandle* self, nb::handle weights) {
@@ -145,12 +124,9 @@ Args:
             new (self) DrawTableHandle{value_or_raise(
                 without_gil([&held](MayBlock) { return DrawTable::make(held.values<double>()); }))};
           },
-          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
-          "Of a buffer of doubles.")
+          nb::arg("weights"))
       .def("__len__", [](const DrawTableHandle& self) { return self.table->size(); });
-  nb::class_<WeightedOrder> weighted(module, "WeightedOrder", nb::is_final(),
-                                     nb::sig("@typing.final\nclass WeightedOrder(object)"),
-                                     "As `Order`, drawn with replacement, by weights.");
+  Class<WeightedOrder> weighted(module, "WeightedOrder", nb::is_final());
   weighted.def(
       "__init__",
       [](WeightedOrder* self, const DrawTableHandle& handle, uint64_t count, uint64_t seed,
@@ -160,9 +136,7 @@ Args:
       },
       nb::arg("table"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"));
   bind_lookups(weighted);
-  nb::class_<MixtureScheduleHandle>(module, "MixtureSchedule", nb::is_final(),
-                                    nb::sig("@typing.final\nclass MixtureSchedule(object)"),
-                                    "Which of several sources each sample of a mixture comes from.")
+  Class<MixtureScheduleHandle>(module, "MixtureSchedule", nb::is_final())
       .def(
           "__init__",
           [](MixtureScheduleHandle* self, nb::handle weights) {
@@ -172,19 +146,12 @@ Args:
                   return MixtureSchedule::create(held.values<double>());
                 })))};
           },
-          nb::arg("weights"), nb::sig("def __init__(self, weights: typing_extensions.Buffer)"),
-          "Of a buffer of doubles.")
-      .def_prop_ro(
-          "parts",
-          [](const MixtureScheduleHandle& self) {
-            const std::span<const uint64_t> parts = self.schedule->parts();
-            return std::vector<uint64_t>(parts.begin(), parts.end());
-          },
-          nb::sig("def parts(self) -> list[int]"),
-          "How many samples of a period are of each source.");
-  nb::class_<MixtureOrder> mixture(module, "MixtureOrder", nb::is_final(),
-                                   nb::sig("@typing.final\nclass MixtureOrder(object)"),
-                                   "As `Order`, of several sources, laid one after the other.");
+          nb::arg("weights"))
+      .def_prop_ro("parts", [](const MixtureScheduleHandle& self) {
+        const std::span<const uint64_t> parts = self.schedule->parts();
+        return std::vector<uint64_t>(parts.begin(), parts.end());
+      });
+  Class<MixtureOrder> mixture(module, "MixtureOrder", nb::is_final());
   mixture.def(
       "__init__",
       [](MixtureOrder* self, const MixtureScheduleHandle& handle,
@@ -195,10 +162,7 @@ Args:
             MixtureOrder::create(handle.schedule, counts, count, seed, epoch, shuffle)));
       },
       nb::arg("schedule"), nb::arg("counts"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"),
-      nb::arg("shuffle"),
-      nb::sig("def __init__(self, schedule: MixtureSchedule, counts: "
-              "collections.abc.Sequence[int], count: int, seed: int, epoch: int, "
-              "shuffle: bool)"));
+      nb::arg("shuffle"));
   bind_lookups(mixture);
 }
 

@@ -1,13 +1,17 @@
-// What is packed into which shard, and the headers that shards have.
+// Plans that assign samples to shards, and the headers of shards.
 #include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/pack_plan.h"
 #include "headrace/dataset/shard_samples.h"
 #include "headrace/format/tar_writer.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -46,7 +50,7 @@ nb::tuple shard(const PackPlan& plan, size_t i) {
   return nb::make_tuple(samples.begin, samples.end);
 }
 
-// A piece, and the plan that it is of, which Python keeps.
+// A piece, and its plan, which Python keeps alive.
 struct PackPiece {
   const PackPlan& plan;
   PackPlan::Piece piece;
@@ -99,9 +103,8 @@ nb::bytes header(const Text& name, uint64_t size_bytes) {
 
 }  // namespace
 
-void bind_packing(nb::module_& module) {
-  nb::class_<PackPlan>(module, "PackPlan",
-                       "What is packed into which shard; samples are positions in its order.")
+void bind_packing(Module& module) {
+  Class<PackPlan>(module, "PackPlan")
       .def(
           "__init__",
           [](PackPlan* self, const IndexHandle& index, uint64_t max_shard_bytes,
@@ -112,72 +115,49 @@ void bind_packing(nb::module_& module) {
           },
           nb::arg("index"), nb::kw_only(), nb::arg("max_shard_bytes"),
           nb::arg("max_shard_samples").none(), nb::arg("shuffle"), nb::arg("seed"),
-          nb::arg("label").none(), nb::arg("documents"),
-          nb::sig("def __init__(self, index: ObjectIndex, *, max_shard_bytes: int, "
-                  "max_shard_samples: int | None, shuffle: bool, seed: int, label: str | None, "
-                  "documents: bool) -> None"))
+          nb::arg("label").none(), nb::arg("documents"))
       .def_prop_ro("sample_count", &PackPlan::sample_count)
       .def_prop_ro("shard_count", &PackPlan::shard_count)
-      .def_prop_ro("has_given_ranges", &PackPlan::has_given_ranges,
-                   "Whether entries may be ranges that reach behind their objects.")
-      .def_prop_ro("left_out_count", &PackPlan::left_out_count,
-                   "How many entries belong to no sample.")
-      .def_prop_ro(
-          "first_left_out", [](const PackPlan& self) { return to_str(self.first_left_out()); },
-          nb::sig("def first_left_out(self) -> str"))
-      .def("shard", &shard, nb::arg("i"), nb::sig("def shard(self, i: int) -> tuple[int, int]"),
-           "The samples of a shard: the first, and one behind the last.")
+      .def_prop_ro("has_given_ranges", &PackPlan::has_given_ranges)
+      .def_prop_ro("left_out_count", &PackPlan::left_out_count)
+      .def_prop_ro("first_left_out",
+                   [](const PackPlan& self) { return to_str(self.first_left_out()); })
+      .def("shard", &shard, nb::arg("i"))
       .def(
           "source_bytes",
           [](const PackPlan& self, size_t begin, size_t end) {
             const PackPlan::Samples samples = checked(self, begin, end);
             return without_gil([&](MayBlock) { return self.source_bytes(samples); });
           },
-          nb::arg("begin"), nb::arg("end"), "The bytes of the entries of samples.")
+          nb::arg("begin"), nb::arg("end"))
       .def("piece", &piece, nb::arg("begin"), nb::arg("end"), nb::arg("max_bytes"),
-           nb::keep_alive<0, 1>(),
-           nb::sig("def piece(self, begin: int, end: int, max_bytes: int) -> PackPiece"),
-           "As many of the samples as fit into so many bytes, at least one.");
+           nb::keep_alive<0, 1>());
 
-  nb::class_<PackPiece>(module, "PackPiece", "Samples that are read and written together.")
+  Class<PackPiece>(module, "PackPiece")
       .def_prop_ro("begin", [](const PackPiece& self) { return self.piece.samples.begin; })
-      .def_prop_ro(
-          "end", [](const PackPiece& self) { return self.piece.samples.end; },
-          "One behind the last sample.")
-      .def_prop_ro(
-          "size_bytes", [](const PackPiece& self) { return self.piece.size_bytes; },
-          "What it takes in its shard.")
-      .def("lay_out", &lay_out, nb::arg("into"),
-           nb::sig("def lay_out(self, into: typing_extensions.Buffer) -> "
-                   "tuple[memoryview, memoryview]"),
-           "Writes the samples without their data; the entries, and the place of each one's data.")
-      .def("describe", &describe,
-           nb::sig("def describe(self) -> list[tuple[str, list[str], str | None]]"),
-           "Of each sample the key, the names of the fields, one for each entry, and the label.");
+      .def_prop_ro("end", [](const PackPiece& self) { return self.piece.samples.end; })
+      .def_prop_ro("size_bytes", [](const PackPiece& self) { return self.piece.size_bytes; })
+      .def("lay_out", &lay_out, nb::arg("into"))
+      .def("describe", &describe);
 
-  nb::class_<PackedFiles>(module, "PackedFiles", "The files that were put into a shard.")
-      .def(nb::init<>(), nb::sig("def __init__(self) -> None"))
+  Class<PackedFiles>(module, "PackedFiles")
+      .def(nb::init<>())
       .def(
           "add_planned",
           [](PackedFiles& self, const PackPiece& piece, uint64_t offset) {
             piece.plan.add_files(piece.piece, offset, self.files);
           },
-          nb::arg("piece"), nb::arg("offset_bytes"),
-          "Adds the files of a piece as it is laid out, from this byte on.")
+          nb::arg("piece"), nb::arg("offset_bytes"))
       .def(
           "add",
           [](PackedFiles& self, const Text& name, uint64_t begin, uint64_t end) {
             const std::string text = name;
             self.files.add(text, {.begin = begin, .end = end});
           },
-          nb::arg("name"), nb::arg("begin"), nb::arg("end"), "Adds a file by its range.")
-      .def("index", &PackedFiles::index, nb::arg("shard"),
-           nb::sig("def index(self, shard: ObjectIndex) -> ObjectIndex"),
-           "What index_members returns of this shard, the only entry of `shard`.");
+          nb::arg("name"), nb::arg("begin"), nb::arg("end"))
+      .def("index", &PackedFiles::index, nb::arg("shard"));
 
-  module.def("tar_header", &header, nb::arg("name"), nb::arg("size_bytes"),
-             nb::sig("def tar_header(name: str, size_bytes: int) -> builtins.bytes"),
-             "The headers of a file in a tar.");
+  module.def("tar_header", &header, nb::arg("name"), nb::arg("size_bytes"));
 }
 
 }  // namespace headrace::python

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/row_mix.h"
 #include "headrace/store/reading/column_chunks.h"
 
@@ -45,22 +47,11 @@ nb::tuple mix(const std::vector<uint64_t>& left, uint64_t seed, uint64_t epoch, 
 
 }  // namespace
 
-void bind_parquet(nb::module_& module) {
+void bind_parquet(Module& module) {
   module.def("plan_column_chunks", &plan, nb::arg("chunks"), nb::arg("end"),
-             nb::arg("max_gap_bytes"), nb::arg("max_request_bytes"),
-             nb::sig("def plan_column_chunks(chunks: collections.abc.Sequence[tuple[int, int]], "
-                     "end: int, max_gap_bytes: int, max_request_bytes: int) -> "
-                     "tuple[list[tuple[int, int]], list[tuple[int, int]]]"),
-             "The ranges that requests for these column chunks read, and of each column chunk its "
-             "request and its offset in that. `end`: where the file's footer begins.");
-  module.def(
-      "mix_rows", &mix, nb::arg("left"), nb::kw_only(), nb::arg("seed"), nb::arg("epoch"),
-      nb::arg("lane"), nb::arg("first"), nb::arg("count"),
-      nb::sig("def mix_rows(left: collections.abc.Sequence[int], *, seed: int, epoch: int, "
-              "lane: int, first: int, count: int) -> tuple[list[int], memoryview]"),
-      "Draws the rows of a stream from `first` on from row groups of which so many are left: "
-      "how many come from each, and, as a buffer of int64, the order of all these. Ends "
-      "after `count` rows or the last row of a row group.");
+             nb::arg("max_gap_bytes"), nb::arg("max_request_bytes"));
+  module.def("mix_rows", &mix, nb::arg("left"), nb::kw_only(), nb::arg("seed"), nb::arg("epoch"),
+             nb::arg("lane"), nb::arg("first"), nb::arg("count"));
 }
 
 }  // namespace headrace::python

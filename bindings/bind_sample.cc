@@ -2,6 +2,9 @@
 #include <limits>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/sample_seeds.h"
 #include "headrace/format/object_info.h"
 #include "object_index.h"
@@ -82,7 +85,7 @@ nb::bytes to_bytes(const Sample& self) {
   return nb::bytes(self.bytes().data(), self.bytes().size());
 }
 
-// What Python raises for the bytes of a sample says which sample that is.
+// Adds a note that names the sample to exceptions about its bytes.
 template <typename Function>
 nb::object naming(nb::handle self, Function function) {
   try {
@@ -133,128 +136,41 @@ nb::object to_tensor(nb::handle self) {
 
 }  // namespace
 
-void bind_sample(nb::module_& module) {
-  nb::class_<Sample>(module, "Sample", nb::type_slots(sample_slots), nb::is_final(),
-                     nb::sig("@typing.final\nclass Sample(typing_extensions.Buffer)"),
-                     R"doc(The bytes of one object, as a writable buffer that owns its memory.
-
-A sample stays valid after the store, the batch and the engine are gone, and pickles as a copy.
-Reads with ``into=`` give samples that refer to the caller's memory.
-
-Args:
-    data: bytes that the sample gets a copy of.
-    url: what ``url`` will say.
-    generation: what ``generation`` will say.
-    name: what ``name`` will say.
-    index: what ``index`` will say.
-    seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
-    label: what ``label`` will say.
-
-Examples:
-    >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
-    >>> sample.name, sample.url, sample.size_bytes
-    ('cat/001.jpg', 'gs://bucket/train/cat/001.jpg', 52113))doc")
+void bind_sample(Module& module) {
+  Class<Sample>(module, "Sample", nb::type_slots(sample_slots), nb::is_final())
       .def(nb::init<nb::handle, nb::str, std::string_view, nb::str, std::optional<size_t>,
                     std::optional<uint64_t>, nb::object>(),
-           nb::sig("def __init__(self, data: typing_extensions.Buffer, url: str = '', "
-                   "generation: str = '', name: str = '', index: int | None = None, *, "
-                   "seed: int | None = None, label: typing.Any = None) -> None"),
            nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "", nb::arg("name") = "",
            nb::arg("index") = nb::none(), nb::kw_only(), nb::arg("seed") = nb::none(),
            nb::arg("label") = nb::none())
-      .def_prop_ro("name", &Sample::name, nb::sig("def name(self) -> str"),
-                   "The object's name below the root of its store, or of its index.")
-      .def_prop_ro("url", &Sample::url, nb::sig("def url(self) -> str"),
-                   "The whole URL of the object: ``gs://bucket/root/name``.")
-      .def_prop_ro(
-          "index", [](const Sample& self) { return self.position(); },
-          "Its number in the `ObjectIndex` that it was read by; ``None`` if it was read by name.")
-      .def_prop_ro(
-          "generation", [](const Sample& self) { return to_str(self.generation()); },
-          "The version of the object that was read; ``''`` where the store has none.")
-      .def_prop_ro(
-          "size_bytes", [](const Sample& self) { return self.bytes().size(); },
-          "How many bytes there are; the same as ``len(sample)``.")
-      .def_prop_ro("seed", &Sample::seed,
-                   R"doc(A number for the random part of a transform, from 0 to 2^63 - 1.
-
-It follows from the seed, the epoch and the sample's position in the order (from its number in a
-`headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor from where a run
-was resumed. ``None`` if no dataset or loader of headrace.torch has read the sample.)doc")
-      .def(
-          "rng", &Sample::rng, nb::sig("def rng(self) -> typing.Any"),
-          R"doc(The random generators that begin with ``seed``: ``.torch``, ``.numpy`` and ``.python``.
-
-Each call returns the same object, so that two operations of a transform draw different numbers.
-
-Raises:
-    InvalidArgumentError: the sample has no seed.
-
-Examples:
-    >>> if sample.rng().python.random() < 0.5:
-    ...     image = image.flip(-1)
-    >>> noise = torch.randn(3, generator=sample.rng().torch))doc")
-      .def_prop_ro(
-          "label", &Sample::label, nb::sig("def label(self) -> typing.Any"),
-          "The label of the object in the dataset that has read it; ``None`` if it has none.")
+      .def_prop_ro("name", &Sample::name)
+      .def_prop_ro("url", &Sample::url)
+      .def_prop_ro("index", [](const Sample& self) { return self.position(); })
+      .def_prop_ro("generation", [](const Sample& self) { return to_str(self.generation()); })
+      .def_prop_ro("size_bytes", [](const Sample& self) { return self.bytes().size(); })
+      .def_prop_ro("seed", &Sample::seed)
+      .def("rng", &Sample::rng)
+      .def_prop_ro("label", &Sample::label)
       .def("__len__", [](const Sample& self) { return self.bytes().size(); })
-      .def("bytes", &to_bytes,
-           "A copy as ``bytes``.\n\n"
-           "Examples:\n"
-           "    >>> len(sample.bytes())\n"
-           "    52113\n")
-      .def("text", &to_text,
-           nb::sig("def text(self, encoding: str = 'utf-8', errors: str = 'strict') -> str"),
-           nb::arg("encoding") = "utf-8", nb::arg("errors") = "strict",
-           "The bytes as text, as ``bytes.decode`` gives it.\n\n"
-           "Raises:\n"
-           "    UnicodeDecodeError: they are none; a note says which sample that is.\n\n"
-           "Examples:\n"
-           "    >>> headrace.Sample(b'a cat').text()\n"
-           "    'a cat'\n")
-      .def("json", &to_json, nb::sig("def json(self) -> typing.Any"),
-           "What ``json.loads`` makes of the bytes.\n\n"
-           "Raises:\n"
-           "    ValueError: they are no JSON; a note says which sample that is.\n\n"
-           "Examples:\n"
-           "    >>> headrace.Sample(b'{\"label\": 3}').json()\n"
-           "    {'label': 3}\n")
-      .def("numpy", &to_numpy,
-           "A writable one-dimensional ``uint8`` array that shares the sample's memory.\n\n"
-           "Raises:\n"
-           "    ImportError: NumPy is not installed.\n\n"
-           "Examples:\n"
-           "    >>> sample.numpy().shape\n"
-           "    (52113,)\n")
-      .def("tensor", &to_tensor, nb::sig("def tensor(self) -> torch.Tensor"),
-           "A writable one-dimensional ``uint8`` tensor that shares the sample's memory.\n\n"
-           "Raises:\n"
-           "    ImportError: torch is not installed.\n\n"
-           "Examples:\n"
-           "    >>> sample.tensor().float().mean() > 0\n"
-           "    tensor(True)\n")
-      .def(
-          "__reduce__",
-          [](nb::handle self) {
-            const Sample& sample = *nb::inst_ptr<Sample>(self);
-            return nb::make_tuple(
-                imported("headrace._sample_rng").attr("make_sample"),
-                nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation()),
-                               sample.name(), sample.position(), sample.seed(), sample.label()));
-          },
-          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
-      .def(
-          "__repr__",
-          [](const Sample& self) {
-            return nb::str("<headrace.Sample {!r}, {} bytes>")
-                .attr("format")(self.url(), self.bytes().size());
-          },
-          nb::sig("def __repr__(self) -> str"));
-  module.def("seed_samples", &seed_samples,
-             nb::sig("def seed_samples(samples: list[Sample], seed: int, epoch: int, positions: "
-                     "collections.abc.Sequence[int] | typing_extensions.Buffer) -> None"),
-             nb::arg("samples"), nb::arg("seed"), nb::arg("epoch"), nb::arg("positions"),
-             "Gives each sample the seed of its position in the order of an epoch.");
+      .def("bytes", &to_bytes)
+      .def("text", &to_text, nb::arg("encoding") = "utf-8", nb::arg("errors") = "strict")
+      .def("json", &to_json)
+      .def("numpy", &to_numpy)
+      .def("tensor", &to_tensor)
+      .def("__reduce__",
+           [](nb::handle self) {
+             const Sample& sample = *nb::inst_ptr<Sample>(self);
+             return nb::make_tuple(
+                 imported("headrace._sample_rng").attr("make_sample"),
+                 nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation()),
+                                sample.name(), sample.position(), sample.seed(), sample.label()));
+           })
+      .def("__repr__", [](const Sample& self) {
+        return nb::str("<headrace.Sample {!r}, {} bytes>")
+            .attr("format")(self.url(), self.bytes().size());
+      });
+  module.def("seed_samples", &seed_samples, nb::arg("samples"), nb::arg("seed"), nb::arg("epoch"),
+             nb::arg("positions"));
   module.def(
       "label_samples",
       [](nb::list samples, nb::list labels) {
@@ -265,8 +181,7 @@ Examples:
           nb::cast<Sample&>(samples[i]).set_label(nb::borrow(labels[i]));
         }
       },
-      nb::sig("def label_samples(samples: list[Sample], labels: list[typing.Any]) -> None"),
-      nb::arg("samples"), nb::arg("labels"), "Gives each sample its label.");
+      nb::arg("samples"), nb::arg("labels"));
 }
 
 }  // namespace headrace::python

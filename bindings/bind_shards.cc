@@ -2,12 +2,17 @@
 #include <algorithm>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/sample_seeds.h"
 #include "headrace/dataset/shard_samples.h"
 #include "headrace/shards/shard_read.h"
 #include "object_index.h"
 #include "sample.h"
 #include "shard_handle.h"
+#include "this_process.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -202,46 +207,25 @@ nb::object start_shard(OpenStore store, nb::handle index, size_t entry, ShardToR
                                   SampleSeeds(seed, epoch)));
 }
 
-void bind_shards(nb::module_& module) {
-  nb::class_<PieceWindowHandle>(
-      module, "PieceWindow",
-      "How many bytes of shards may be under way at a time, of all that are read with it.")
+void bind_shards(Module& module) {
+  Class<PieceWindowHandle>(module, "PieceWindow")
       .def(
           "__init__",
           [](PieceWindowHandle* self, uint64_t max_bytes) {
             new (self) PieceWindowHandle{std::make_shared<PieceWindow>(max_bytes)};
           },
           nb::arg("max_bytes"));
-  nb::class_<ShardReadHandle>(module, "ShardRead", "A shard whose samples are being read.")
-      .def("take", &ShardReadHandle::take,
-           nb::sig("def take(self) -> list[tuple[int, int, int, dict[str, typing.Any]]]"),
-           "Waits; the samples that are ready, each with its number, the offset behind it, and its "
-           "seed. None: the shard has ended.")
-      .def("warnings", &ShardReadHandle::warnings, nb::sig("def warnings(self) -> list[str]"),
-           "Once it has ended: what is odd about it.")
-      .def("cancel", &ShardReadHandle::cancel, "Asks for an early end.")
-      .def("close", &ShardReadHandle::close,
-           "Cancels, also for a thread that waits in take(), and waits until the engine is done.");
-  module.def("sample_index", &sample_index_of, nb::arg("members"), nb::arg("skip_errors"),
-             nb::sig("def sample_index(members: ObjectIndex, skip_errors: bool) -> "
-                     "tuple[ObjectIndex, list[Exception], int, str]"),
-             "An index of samples, the errors of shards that are left out, how many members are in "
-             "no sample, and the first of these.");
-  module.def(
-      "shards_of_samples", &shards_of_samples_in, nb::arg("samples"),
-      nb::sig("def shards_of_samples(samples: ObjectIndex) -> tuple[ObjectIndex, list[int]]"),
-      "The shards that samples are in, and the first sample of each.");
+  Class<ShardReadHandle>(module, "ShardRead")
+      .def("take", &ShardReadHandle::take)
+      .def("warnings", &ShardReadHandle::warnings)
+      .def("cancel", &ShardReadHandle::cancel)
+      .def("close", &ShardReadHandle::close);
+  module.def("sample_index", &sample_index_of, nb::arg("members"), nb::arg("skip_errors"));
+  module.def("shards_of_samples", &shards_of_samples_in, nb::arg("samples"));
   module.def("sample_seeds", &sample_seeds, nb::arg("seed"), nb::arg("epoch"), nb::arg("begin"),
-             nb::arg("end"),
-             nb::sig("def sample_seeds(seed: int, epoch: int, begin: int, end: int) -> list[int]"),
-             "The seeds of the samples at these positions.");
-  module.def("with_fields", &with_fields_of, nb::arg("samples"), nb::arg("fields"),
-             nb::sig("def with_fields(samples: ObjectIndex, "
-                     "fields: collections.abc.Sequence[str]) -> ObjectIndex"),
-             "The same samples with these fields alone.");
-  module.def("split_sample", &split_sample, nb::arg("sample"),
-             nb::sig("def split_sample(sample: Sample) -> dict[str, typing.Any]"),
-             "``__key__``, ``__url__``, and for each field a sample that shares the memory.");
+             nb::arg("end"));
+  module.def("with_fields", &with_fields_of, nb::arg("samples"), nb::arg("fields"));
+  module.def("split_sample", &split_sample, nb::arg("sample"));
 }
 
 }  // namespace headrace::python

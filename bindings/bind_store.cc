@@ -9,185 +9,24 @@
 #include <vector>
 
 #include "batch_handle.h"
+#include "bind.h"
+#include "convert.h"
 #include "engine_handle.h"
+#include "errors.h"
 #include "headrace/format/url.h"
 #include "headrace/store/object_store.h"
-#include "headrace/store/reading/split_read.h"
 #include "headrace/store/reading/stat_many.h"
 #include "headrace/store/upload_sums.h"
 #include "listing_handle.h"
 #include "object_index.h"
 #include "sample.h"
 #include "store_options.h"
+#include "this_process.h"
+#include "waiting.h"
 #include "writer_handle.h"
 
 namespace headrace::python {
 namespace {
-
-// A batch in progress, with everything that must live until no I/O thread uses it any more.
-// Thread: confined (the GIL).
-class BatchHandle {
- public:
-  BatchHandle(std::vector<OpenStore> stores, std::vector<uint32_t> store_of,
-              std::shared_ptr<ReadBatch> batch, Origins origins,
-              std::vector<std::shared_ptr<HeldBuffer>> buffers)
-      : engine_(stores.front().engine),
-        batch_(std::move(batch)),
-        store_of_(std::move(store_of)),
-        origins_(std::move(origins)),
-        buffers_(std::move(buffers)) {
-    for (OpenStore& each : stores) {
-      stores_.emplace_back(std::move(each.store));
-      url_prefixes_.push_back(std::move(each.url_prefix));
-    }
-  }
-  BatchHandle(BatchHandle&&) noexcept = default;
-  BatchHandle& operator=(BatchHandle&&) = delete;
-  // A batch that is no longer wanted is cancelled and waited for, since its buffers go with it.
-  ~BatchHandle() {
-    if (batch_.usable() && !batch_->done()) drain();
-  }
-
-  void cancel() {
-    if (batch_.usable()) without_gil([this](MayBlock) { batch_->cancel(); });
-  }
-  // Cancels and waits without checking for signals, since this is quick.
-  void drain() {
-    if (!batch_.usable()) return;
-    without_gil([this](MayBlock permit) {
-      batch_->cancel();
-      while (!batch_->wait_until(steady_clock::now() + std::chrono::hours(1), permit)) {
-      }
-    });
-  }
-  // Waits; raises the first error.
-  void wait() {
-    wait_until_done();
-    warn();
-    raise_first();
-  }
-  // Waits at most so long, and no longer than a signal may be kept waiting.
-  bool poll(double at_most_s) {
-    require_usable();
-    const auto most = std::min<std::chrono::duration<double>>(
-        std::chrono::duration<double>(std::max(0.0, at_most_s)), kWaitSlice);
-    const auto until =
-        steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(most);
-    return without_gil(
-        [this, until](MayBlock permit) { return batch_->wait_until(until, permit); });
-  }
-  bool done() const { return batch_.usable() && batch_->done(); }
-  // The CRC of each item, of the kind that start() was asked for; None if the store computes none.
-  nb::list sums() {
-    wait_until_done();
-    nb::list out;
-    for (size_t i = 0; i < batch_->size(); ++i) out.append(crc_or_none(batch_->slot(i).sum()));
-    return out;
-  }
-  // The same of each place of each item, of a batch that start_scattered() returned.
-  nb::list place_sums() {
-    wait_until_done();
-    nb::list out;
-    for (size_t i = 0; i < batch_->size(); ++i) {
-      nb::list sums;
-      if (const Scatter* scatter = batch_->slot(i).into.scatter()) {
-        for (const Checksum& sum : scatter->sums) sums.append(crc_or_none(sum));
-      }
-      out.append(std::move(sums));
-    }
-    return out;
-  }
-
-  // Waits, then returns a sample for each object, or its stand-in. Not for scattered ones.
-  nb::list take(bool return_errors) {
-    wait_until_done();
-    if (batch_->size() > 0 && batch_->slot(0).into.scatter()) {
-      throw nb::value_error("what is read into several places is no sample");
-    }
-    if (taken_) throw nb::value_error("the batch was taken already");
-    warn();
-    taken_ = true;
-    if (!return_errors) raise_first();
-    const nb::handle sample_type = nb::type<Sample>();
-    nb::list out = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(batch_->size())));
-    if (!out.is_valid()) throw nb::python_error();
-    for (size_t i = 0; i < batch_->size(); ++i) {
-      ReadSlot& slot = batch_->slot(i);
-      nb::object item = slot.error ? to_exception(*slot.error) : make_sample(sample_type, i, slot);
-      PyList_SetItem(out.ptr(), static_cast<Py_ssize_t>(i), item.release().ptr());
-    }
-    buffers_.clear();  // the samples' now
-    return out;
-  }
-
- private:
-  void wait_until_done() {
-    require_usable();
-    wait_interruptibly([this](steady_clock::time_point until,
-                              MayBlock permit) { return batch_->wait_until(until, permit); },
-                       [this] { batch_->cancel(); });
-  }
-  static nb::object crc_or_none(const Checksum& sum) {
-    return sum.empty() ? nb::none() : nb::object(nb::int_(sum.number()));
-  }
-  // Passes the engine's warnings to Python's, on a thread that runs Python.
-  void warn() const {
-    for (const std::string& text : engine_->take_warnings()) {
-      const auto warn = [&text] { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1); };
-      if (in_python(warn) != 0) throw nb::python_error();
-    }
-  }
-  void require_usable() const {
-    if (batch_.usable()) return;
-    raise(Error(Code::kCancelled, "this read was started before a fork, in the parent process"));
-  }
-
-  // No error is dropped silently: a note says how many there were besides the one raised.
-  void raise_first() {
-    const ReadSlot* first = nullptr;
-    size_t failed = 0;
-    for (size_t i = 0; i < batch_->size(); ++i) {
-      if (!batch_->slot(i).error) continue;
-      ++failed;
-      // An error with a cause of its own says more than one that was cancelled with the rest.
-      if (first == nullptr) first = &batch_->slot(i);
-    }
-    if (first == nullptr) return;
-    const nb::object exception = to_exception(*first->error);
-    if (failed > 1) {
-      exception.attr("add_note")(cat(failed - 1, failed == 2 ? " other object" : " other objects",
-                                     " of the ", batch_->size(),
-                                     " that were read together failed, too"));
-    }
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-    throw nb::python_error();
-  }
-
-  nb::object make_sample(nb::handle type, size_t index, ReadSlot& slot) {
-    nb::object item = nb::inst_alloc(type);
-    const bool indexed = origins_.index.is_valid();
-    auto* sample = new (nb::inst_ptr<Sample>(item))
-        Sample(url_prefixes_[store_of_.empty() ? 0 : store_of_[index]],
-               indexed ? origins_.index : std::move(origins_.items[index]),
-               indexed ? origins_.positions[index] : kNoPosition, slot.found_generation);
-    nb::inst_mark_ready(item);
-    if (slot.into.is_callers()) {
-      sample->hold(buffers_[indexed ? 0 : index], slot.into);
-    } else {
-      sample->own(std::move(slot.into.block()));
-    }
-    return item;
-  }
-
-  OfThisProcess<Engine> engine_;  // outlives the stores, which outlive the batch
-  std::vector<OfThisProcess<ObjectStore>> stores_;
-  OfThisProcess<ReadBatch> batch_;
-  std::vector<nb::object> url_prefixes_;  // of the stores
-  std::vector<uint32_t> store_of_;        // of each slot; empty: all are in the first
-  Origins origins_;
-  std::vector<std::shared_ptr<HeldBuffer>> buffers_;  // one each, or with an index one for all
-  bool taken_ = false;
-};
 
 using PyRange = std::pair<uint64_t, std::optional<uint64_t>>;
 using PyPlace = std::tuple<uint64_t, uint64_t, nb::object>;  // begin, end and memory
@@ -207,7 +46,7 @@ class Items {
   nb::handle operator[](size_t i) const {
     return PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i));
   }
-  // What its name, or its ObjectInfo, says. Borrows the text.
+  // An item as a target of a read. Borrows the text.
   ReadTarget target(size_t i) const {
     const nb::handle item = (*this)[i];
     if (PyUnicode_Check(item.ptr())) return {.name = utf8_of(item)};
@@ -313,7 +152,7 @@ class StoreHandle {
     return start_batch({opened()}, {}, std::move(batch), {}, std::move(buffers));
   }
 
-  // The same for entries of an index, without a Python object for each. `into` is one buffer,
+  // Reads entries of an index, without a Python object for each. `into` is one buffer,
   // filled entry after entry.
   nb::object start_indexed(nb::handle_t<IndexHandle> index, nb::handle indices,
                            const nb::object& into) const {
@@ -489,8 +328,8 @@ class StoreHandle {
   uint64_t useful_ahead() const { return store().useful_ahead(); }
 
  private:
-  // What a forked child inherits posts to threads that do not exist there, so no answer would ever
-  // come.
+  // A store inherited by a forked child posts to threads that do not exist there, and would never
+  // answer.
   ObjectStore& store() const {
     if (!store_.usable()) {
       raise(Error(Code::kCancelled, "it was opened before a fork, in the parent process"));
@@ -559,97 +398,34 @@ OpenStore opened_store(nb::handle store_handle) {
   return nb::inst_ptr<StoreHandle>(store_handle)->opened();
 }
 
-nb::object start_batch(std::vector<OpenStore> stores, std::vector<uint32_t> store_of,
-                       std::shared_ptr<ReadBatch> batch, Origins origins,
-                       std::vector<std::shared_ptr<HeldBuffer>> buffers) {
-  std::vector<std::shared_ptr<ObjectStore>> readers;
-  readers.reserve(stores.size());
-  for (const OpenStore& each : stores) readers.push_back(each.store);
-  nb::object handle = nb::cast(
-      BatchHandle(std::move(stores), store_of, batch, std::move(origins), std::move(buffers)));
-  split_read(readers, store_of, std::move(batch));
-  return handle;
-}
-
-void bind_store(nb::module_& module) {
-  nb::class_<BatchHandle>(module, "Batch", "Objects that are being read together.")
-      .def("cancel", &BatchHandle::cancel, "Asks for an early end.")
-      .def("drain", &BatchHandle::drain, "Cancels, and waits until the engine is done with it.")
-      .def("wait", &BatchHandle::wait, "Waits; raises the first error.")
-      .def("done", &BatchHandle::done)
-      .def(
-          "poll", &BatchHandle::poll, nb::arg("at_most_s"),
-          "Waits at most so long, and at most 50 ms; whether all is done. Signals are the caller's "
-          "business.")
-      .def("sums", &BatchHandle::sums, nb::sig("def sums(self) -> list[int | None]"),
-           "Waits; the CRC of the bytes that came for each range.")
-      .def("place_sums", &BatchHandle::place_sums,
-           nb::sig("def place_sums(self) -> list[list[int | None]]"),
-           "Waits; the CRC of the bytes that came for each place of each range.")
-      .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"),
-           nb::sig("def take(self, *, return_errors: bool) -> list[Sample]"),
-           "Waits; a sample for each object. Raises the first error, or returns errors in place.");
-
-  nb::class_<StoreHandle>(module, "StoreHandle", "A store of one engine.")
+void bind_store(Module& module) {
+  Class<StoreHandle>(module, "StoreHandle")
       .def(nb::init<const EngineHandle&, std::string_view, const nb::dict&>(), nb::arg("engine"),
-           nb::arg("url"), nb::arg("options"),
-           nb::sig("def __init__(self, engine: Engine, url: str, "
-                   "options: dict[str, typing.Any]) -> None"))
+           nb::arg("url"), nb::arg("options"))
       .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "",
-           nb::sig("def start(self, items: collections.abc.Sequence[str | ObjectInfo], "
-                   "into: collections.abc.Sequence[typing_extensions.Buffer] | None = None, "
-                   "ranges: collections.abc.Sequence[tuple[int, int | None]] | None = None, "
-                   "sum_kind: str = '') -> Batch"),
-           "Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.")
-      .def("start_members", &StoreHandle::start_members, nb::arg("members"),
-           nb::sig("def start_members(self, members: collections.abc.Sequence[tuple[str, str]]) "
-                   "-> Batch"),
-           "Starts reading members of shards, each named by the shard's name and its own.")
+           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "")
+      .def("start_members", &StoreHandle::start_members, nb::arg("members"))
       .def("start_scattered", &StoreHandle::start_scattered, nb::arg("items"), nb::arg("places"),
-           nb::kw_only(), nb::arg("sum_kind"),
-           nb::sig("def start_scattered(self, "
-                   "items: collections.abc.Sequence[str | ObjectInfo], "
-                   "places: collections.abc.Sequence["
-                   "collections.abc.Sequence[tuple[int, int, typing_extensions.Buffer]]], *, "
-                   "sum_kind: str) -> Batch"),
-           "Starts reading one range of each, into places that are given as begin, end and memory; "
-           "the engine sums each by a CRC of this kind, for `Batch.place_sums`.")
+           nb::kw_only(), nb::arg("sum_kind"))
       .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
-           nb::arg("into") = nb::none(),
-           nb::sig("def start_indexed(self, index: ObjectIndex, "
-                   "indices: collections.abc.Sequence[int] | typing_extensions.Buffer, "
-                   "into: typing_extensions.Buffer | None = None) -> Batch"),
-           "Starts reading these objects; `into` is filled object after object, exactly.")
+           nb::arg("into") = nb::none())
       .def("list_page", &StoreHandle::list_page, nb::kw_only(), nb::arg("prefix"),
            nb::arg("delimiter"), nb::arg("page_token"), nb::arg("start_offset"),
-           nb::arg("end_offset"), nb::arg("max_results"),
-           nb::sig("def list_page(self, *, prefix: str, delimiter: str, page_token: str, "
-                   "start_offset: str, end_offset: str, max_results: int) "
-                   "-> tuple[list[ObjectInfo], list[str], str, int]"))
+           nb::arg("end_offset"), nb::arg("max_results"))
       .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
            nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
            nb::arg("eager"), nb::arg("max_pages_in_flight"))
-      .def("expect_reads", &StoreHandle::expect_reads, nb::arg("count"),
-           "So many reads are about to come: opens connections for them; see `Store`.")
+      .def("expect_reads", &StoreHandle::expect_reads, nb::arg("count"))
       .def("stat", &StoreHandle::stat, nb::arg("name"))
-      .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"),
-           nb::sig("def stat_many(self, names: collections.abc.Sequence[str], missing_ok: bool) "
-                   "-> list[ObjectInfo | None]"))
+      .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"))
       .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
-           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
-           nb::sig("def write(self, name: str, data: typing_extensions.Buffer, *, "
-                   "if_generation: str | None, content_type: str, content_encoding: str) "
-                   "-> ObjectInfo"))
+           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"))
       .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
            nb::arg("part_bytes").none(), nb::arg("expected_size_bytes").none(),
            nb::arg("max_parts_in_flight"), nb::arg("upload"))
-      .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"),
-           nb::sig("def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]"),
-           "Name, id and time of the multipart uploads that are neither completed nor aborted.")
-      .def("abort_upload", &StoreHandle::abort_upload, nb::arg("name"), nb::arg("upload_id"),
-           "Gives a multipart upload up, with its parts. False if it was not there any more.")
+      .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"))
+      .def("abort_upload", &StoreHandle::abort_upload, nb::arg("name"), nb::arg("upload_id"))
       .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
            nb::arg("if_generation").none())
       .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),
@@ -660,8 +436,7 @@ void bind_store(nb::module_& module) {
            nb::arg("content_type"), nb::arg("if_generation").none())
       .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
            nb::arg("method"), nb::arg("expires_s"))
-      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"),
-           "Logs, once for each host, that an object was read whole and compared with nothing.")
+      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"))
       .def("url_of", &StoreHandle::url_of, nb::arg("name"))
       .def("written_sums", &StoreHandle::written_sums, nb::arg("in_parts"))
       .def_prop_ro("tells_sums", &StoreHandle::tells_sums)
@@ -669,9 +444,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("useful_ahead", &StoreHandle::useful_ahead)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);
 
-  module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"),
-             nb::sig("def expected_bytes(items: collections.abc.Sequence[str | ObjectInfo], "
-                     "unknown_bytes: int) -> int"));
+  module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"));
 }
 
 }  // namespace headrace::python

@@ -3,8 +3,11 @@
 
 #include <string>
 
+#include "bind.h"
 #include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/tar_members.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -50,14 +53,6 @@ nb::tuple members_of(nb::handle archive) {
 
 }  // namespace
 
-void bind_tar(nb::module_& module) {
-  module.def(
-      "tar_members", &members_of, nb::arg("archive"),
-      nb::sig("def tar_members(archive: typing_extensions.Buffer) -> tuple[list[str], "
-              "str, dict[int, str], list[int], list[int], dict[int, list[tuple[int, int]]]]"),
-      "Of all members of a tar: their names, the letters of their types, where links lead, where "
-      "their data begin and end. Of a sparse one, which is longer than its data, where these "
-      "belong.");
-}
+void bind_tar(Module& module) { module.def("tar_members", &members_of, nb::arg("archive")); }
 
 }  // namespace headrace::python

@@ -1,5 +1,6 @@
 #include <chrono>
 
+#include "bind.h"
 #include "convert.h"
 #include "headrace/store/timeline/timeline.h"
 
@@ -36,20 +37,14 @@ nb::dict to_python(const AttemptRecord& record) {
 
 }  // namespace
 
-void bind_timeline(nb::module_& module) {
-  module.def("begin_timeline", &begin_timeline, nb::arg("attempts_per_thread"),
-             "Notes when each attempt does what, the last ones on each thread.");
-  module.def(
-      "end_timeline",
-      [] {
-        const Timeline timeline = end_timeline();
-        nb::list attempts;
-        for (const AttemptRecord& record : timeline.attempts) attempts.append(to_python(record));
-        return nb::make_tuple(attempts, timeline.dropped);
-      },
-      nb::sig("def end_timeline() -> tuple[list[dict[str, typing.Any]], int]"),
-      "The attempts that were noted, and how many older ones were overwritten. Times are those of "
-      "time.perf_counter_ns(), on Linux; 0: it did not come to that.");
+void bind_timeline(Module& module) {
+  module.def("begin_timeline", &begin_timeline, nb::arg("attempts_per_thread"));
+  module.def("end_timeline", [] {
+    const Timeline timeline = end_timeline();
+    nb::list attempts;
+    for (const AttemptRecord& record : timeline.attempts) attempts.append(to_python(record));
+    return nb::make_tuple(attempts, timeline.dropped);
+  });
 }
 
 }  // namespace headrace::python

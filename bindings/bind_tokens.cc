@@ -4,10 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
 #include "headrace/dataset/packed_sequences.h"
 #include "headrace/format/megatron_index.h"
 #include "headrace/format/npy.h"
 #include "object_index.h"
+#include "waiting.h"
 
 namespace headrace::python {
 namespace {
@@ -64,38 +68,16 @@ uint64_t file_byte(const PackedSequences& packed, uint64_t at) {
 
 }  // namespace
 
-void bind_tokens(nb::module_& module) {
-  module.def("npy_header_bytes", &header_bytes, nb::arg("beginning"),
-             nb::sig("def npy_header_bytes(beginning: typing_extensions.Buffer) -> int"),
-             "The size of the header of a .npy file; twelve bytes of it are enough.");
-  module.def("npy_header", &header_of, nb::arg("beginning"),
-             nb::sig("def npy_header(beginning: typing_extensions.Buffer) -> "
-                     "tuple[str, bool, tuple[int, ...], int]"),
-             "What the header of a .npy file says: type, Fortran order, shape, and where the items "
-             "begin.");
-  module.def("megatron_index", &megatron_of, nb::arg("file"),
-             nb::sig("def megatron_index(file: typing_extensions.Buffer) -> "
-                     "tuple[str, int, int, bool]"),
-             "What an .idx of Megatron-Core says: the type of tokens, the number of sequences, "
-             "where the last one ends in the .bin, and whether they follow each other without a "
-             "gap.");
-  nb::class_<PackedSequences>(module, "PackedSequences",
-                              "The sequences of a dataset of Megatron-Core in some order, as one "
-                              "stream of bytes.")
-      .def_static("pack", &pack, nb::arg("file"), nb::arg("order"),
-                  nb::sig("def pack(file: typing_extensions.Buffer, order: "
-                          "collections.abc.Sequence[int] | typing_extensions.Buffer) -> "
-                          "PackedSequences"),
-                  "Packs the sequences with these numbers; `file` is the .idx.")
-      .def_static("from_parts", &from_parts, nb::arg("parts"),
-                  nb::sig("def from_parts(parts: typing_extensions.Buffer) -> PackedSequences"),
-                  "What has these `parts()`.")
-      .def("parts", &parts_of,
-           "Everything that the stream consists of, at most 16 bytes a sequence.")
-      .def("file_byte", &file_byte, nb::arg("at"),
-           "Where in the .bin this byte of the stream lies.")
-      .def_prop_ro("size_bytes", &PackedSequences::size_bytes,
-                   "The bytes of all of them together.");
+void bind_tokens(Module& module) {
+  module.def("npy_header_bytes", &header_bytes, nb::arg("beginning"));
+  module.def("npy_header", &header_of, nb::arg("beginning"));
+  module.def("megatron_index", &megatron_of, nb::arg("file"));
+  Class<PackedSequences>(module, "PackedSequences")
+      .def_static("pack", &pack, nb::arg("file"), nb::arg("order"))
+      .def_static("from_parts", &from_parts, nb::arg("parts"))
+      .def("parts", &parts_of)
+      .def("file_byte", &file_byte, nb::arg("at"))
+      .def_prop_ro("size_bytes", &PackedSequences::size_bytes);
 }
 
 }  // namespace headrace::python

@@ -1,3 +1,7 @@
+#include "bind.h"
+#include "convert.h"
+#include "errors.h"
+#include "waiting.h"
 #include "writer_handle.h"
 
 #include <fcntl.h>
@@ -56,7 +60,7 @@ void WriterHandle::append(std::span<const std::byte> bytes,
 }
 
 void WriterHandle::wait_for_room(ObjectWriter& to) {
-  // A stream with a piece missing is worthless, so Ctrl-C here ends all of it.
+  // A stream that lacks a piece is worthless, so Ctrl-C here aborts the object.
   wait_interruptibly([&to](steady_clock::time_point until,
                            MayBlock permit) { return to.wait_for_room(until, permit); },
                      [&to] { to.abort(); });
@@ -190,76 +194,20 @@ uint32_t WriterHandle::crc32c() const {
   return writer_.usable() ? writer_->crc32c().value() : crc32c_;
 }
 
-void bind_writer(nb::module_& module) {
-  nb::class_<FileSourceHandle>(module, "FileSource",
-                               "A local file, kept open to be read again while it is sent.")
-      .def(nb::init<int>(), nb::arg("descriptor"));
+void bind_writer(Module& module) {
+  Class<FileSourceHandle>(module, "FileSource").def(nb::init<int>(), nb::arg("descriptor"));
   module.def(
       "write_from",
       [](WriterHandle& writer, const FileSourceHandle& file, uint64_t begin, uint64_t most_bytes) {
         return writer.write_from(file, begin, most_bytes);
       },
-      nb::arg("writer"), nb::arg("file"), nb::arg("begin"), nb::arg("most_bytes"),
-      "Write bytes of a file from `begin` on; return how many: 0 at its end, for 1 or more asked.");
-  nb::class_<WriterHandle>(
-      module, "ObjectWriter",
-      "One object that is being written: parts of it are under way while more come.\n\n"
-      "`Store.open_writer` gives one. The object becomes visible by `close`, whole and verified, "
-      "or\n"
-      "not at all. The first error is the one that every later call raises. What is dropped "
-      "without\n"
-      "`close` is aborted; so is, in a ``with`` statement, what an exception ends.\n\n"
-      "Examples:\n"
-      "    >>> with store.open_writer(\"large.bin\") as writer:\n"
-      "    ...     for piece in pieces:\n"
-      "    ...         size_bytes = writer.write(piece)\n")
-      .def("write", &WriterHandle::write, nb::arg("data"),
-           nb::sig("def write(self, data: typing_extensions.Buffer) -> int"),
-           "Take all of `data`, which is copied, and return how many bytes that were.\n\n"
-           "Waits while as many parts are under way as may be.\n\n"
-           "Args:\n"
-           "    data: any contiguous buffer.\n\n"
-           "Raises:\n"
-           "    HeadraceError: a part could not be sent; the object will not become visible.\n\n"
-           "Examples:\n"
-           "    >>> store.open_writer(\"large.bin\").write(b\"some bytes\")\n"
-           "    10\n")
-      .def("write_lent", &WriterHandle::write_lent, nb::arg("data"),
-           nb::sig("def write_lent(self, data: typing_extensions.Buffer) -> int"),
-           "Take `data` without copying it: it must not change before `close` has returned.\n\n"
-           "Args:\n"
-           "    data: any contiguous buffer, which is kept alive.\n\n"
-           "Raises:\n"
-           "    HeadraceError: as `write`.\n\n"
-           "Examples:\n"
-           "    >>> weights = torch.zeros(1000)\n"
-           "    >>> with store.open_writer(\"weights.bin\") as writer:\n"
-           "    ...     size_bytes = writer.write_lent(weights.numpy())\n")
-      .def("close", &WriterHandle::close,
-           "Wait until all is durable and verified, make it visible, and return what it is.\n\n"
-           "A second call gives the same answer.\n\n"
-           "Raises:\n"
-           "    PreconditionFailedError: something else is there than ``if_generation`` says.\n"
-           "    HeadraceError: the object could not be written; nothing of it is visible.\n\n"
-           "Examples:\n"
-           "    >>> writer = store.open_writer(\"small.bin\")\n"
-           "    >>> writer.close().size_bytes\n"
-           "    0\n")
-      .def("abort", &WriterHandle::abort, nb::kw_only(), nb::arg("patience_s") = 5.0,
-           "End it: nothing becomes visible, and what was put somewhere is removed.\n\n"
-           "Without effect after `close`.\n\n"
-           "Args:\n"
-           "    patience_s: how long to wait for the removal, which goes on by itself.\n\n"
-           "Raises:\n"
-           "    CancelledError: it was opened before a fork, in the parent process.\n\n"
-           "Examples:\n"
-           "    >>> writer = store.open_writer(\"given-up.bin\")\n"
-           "    >>> writer.abort()\n"
-           "    >>> store.exists(\"given-up.bin\")\n"
-           "    False\n")
-      .def(
-          "__enter__", [](nb::handle self) { return nb::borrow(self); },
-          nb::sig("def __enter__(self) -> ObjectWriter"), "Return the writer.")
+      nb::arg("writer"), nb::arg("file"), nb::arg("begin"), nb::arg("most_bytes"));
+  Class<WriterHandle>(module, "ObjectWriter")
+      .def("write", &WriterHandle::write, nb::arg("data"))
+      .def("write_lent", &WriterHandle::write_lent, nb::arg("data"))
+      .def("close", &WriterHandle::close)
+      .def("abort", &WriterHandle::abort, nb::kw_only(), nb::arg("patience_s") = 5.0)
+      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
           [](WriterHandle& self, nb::handle type, nb::handle, nb::handle) {
@@ -269,15 +217,11 @@ void bind_writer(nb::module_& module) {
               self.abort(5.0);
             }
           },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
-          nb::sig("def __exit__(self, type: type[BaseException] | None, "
-                  "value: BaseException | None, traceback: types.TracebackType | None) -> None"),
-          "Close it, or abort it where an exception ends the block.")
-      .def_prop_ro("size_bytes", &WriterHandle::size_bytes, "How many bytes were taken so far.")
-      .def_prop_ro("crc32c", &WriterHandle::crc32c, "The CRC-32C of the bytes that were taken.")
-      .def_prop_ro("url", &WriterHandle::url, "The URL of the object.")
-      .def_prop_ro("left_behind", &WriterHandle::left_behind,
-                   "What could not be removed, and why; None if nothing is left.");
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+      .def_prop_ro("size_bytes", &WriterHandle::size_bytes)
+      .def_prop_ro("crc32c", &WriterHandle::crc32c)
+      .def_prop_ro("url", &WriterHandle::url)
+      .def_prop_ro("left_behind", &WriterHandle::left_behind);
 }
 
 }  // namespace headrace::python

@@ -1,7 +1,8 @@
 #pragma once
 
-#include "convert.h"
 #include "headrace/engine.h"
+#include "this_process.h"
+#include "waiting.h"
 
 namespace headrace::python {
 

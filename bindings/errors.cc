@@ -1,4 +1,7 @@
+#include "errors.h"
+
 #include "convert.h"
+#include "waiting.h"
 
 namespace headrace::python {
 
@@ -49,25 +52,6 @@ void raise(const Error& error) {
   const nb::object exception = to_exception(error);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
-}
-
-std::string_view utf8_of(nb::handle str) {
-  Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
-  if (text == nullptr) {
-    PyErr_Clear();
-    raise(Error(Code::kInvalidArgument,
-                cat(shown(str), " is no Unicode text, which names and URLs are")));
-  }
-  return {text, static_cast<size_t>(size)};
-}
-
-Text::operator std::string() const {
-  if (!PyUnicode_Check(given.ptr())) {
-    raise_type_error("a name, a prefix or a URL is a str, and not %.100s: %.300R",
-                     type_name_of(given).c_str(), given.ptr());
-  }
-  return std::string(utf8_of(given));
 }
 
 }  // namespace headrace::python

@@ -21,8 +21,8 @@ bool exiting_elsewhere();
 // stack: through functions that are noexcept, and dropping Python objects without the GIL. Such a
 // thread stays here until the process ends, and nothing that it holds is touched; from 3.14 on
 // Python itself sees to that.
-// So `work` makes calls to Python and owns no Python object: what it passes on lives outside. Nor
-// may there be a noexcept function between, such as nanobind's getattr() with a default.
+// So `work` calls Python and owns no Python object: its arguments live outside. Nor may it call
+// Python through a noexcept function, such as nanobind's getattr() with a default.
 template <class Work>
 auto in_python(Work&& work) {
   try {
@@ -58,14 +58,14 @@ void for_each(nb::handle items, Act&& act) {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
 
-// A list or a tuple of what `items` gives; `message` says what it must be.
+// The items of an iterable as a list or a tuple; `message` says what it must be.
 inline nb::object sequence_of(nb::handle items, const char* message) {
   PyObject* const made = in_python([&] { return PySequence_Fast(items.ptr(), message); });
   if (made == nullptr) throw nb::python_error();
   return nb::steal(made);
 }
 
-// The int that `value` stands for; without an object, and with Python's error set, if it is none.
+// `value` as an int; without an object, and with Python's error set, if it is not an integer.
 inline nb::object to_index(nb::handle value) {
   return nb::steal(in_python([value] { return PyNumber_Index(value.ptr()); }));
 }

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "convert.h"
 #include "headrace/engine.h"
 #include "headrace/store/listing/listing.h"
+#include "this_process.h"
 
 namespace headrace::python {
 

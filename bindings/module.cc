@@ -1,61 +1,13 @@
-#include <pthread.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <cstdlib>
 
-#include "convert.h"
+#include "bind.h"
 
-namespace headrace::python {
-namespace {
-
-constinit std::atomic<bool> g_exiting = false;
-constinit std::atomic<uint32_t> g_released = 0;  // threads that wait, or work, without the GIL
-constinit pthread_t g_exiting_thread{};
-// A forked child has one thread, which holds the GIL, and an end of its own.
-const int g_registered = pthread_atfork(nullptr, nullptr, [] {
-  g_released.store(0);
-  g_exiting.store(false);
-});
-
-}  // namespace
-
-bool exiting() { return g_exiting.load(); }
-
-bool exiting_elsewhere() {
-  return g_exiting.load() && pthread_equal(pthread_self(), g_exiting_thread) == 0;
-}
-
-void never_return() {
-  for (;;) ::pause();
-}
-
-PyThreadState* release_gil() {
-  g_released.fetch_add(1);
-  return PyEval_SaveThread();
-}
-
-void retake_gil(PyThreadState* state) noexcept {
-  in_python([state] { PyEval_RestoreThread(state); });
-  g_released.fetch_sub(1);
-}
-
-void begin_exit(bool threads_left) {
-  static_cast<void>(g_registered);
-  g_exiting_thread = pthread_self();
-  g_exiting.store(true);
-  // The frames of a thread that never returns keep their objects, which is not a leak of ours.
-  if (threads_left || g_released.load() != 0) nb::set_leak_warnings(false);
-}
-
-}  // namespace headrace::python
-
-NB_MODULE(_engine, module) {
+NB_MODULE(_engine, plain) {
   using namespace headrace::python;
-  // What a user's own tensor or cycle keeps until the end is no leak of ours; tests ask for the
-  // report.
+  // Objects that a user's tensor or cycle keeps until the end are no leak of ours; tests ask for
+  // the report.
   if (std::getenv("HEADRACE_REPORT_LEAKS") == nullptr) nanobind::set_leak_warnings(false);
-  module.attr("__doc__") = "The engine, as headrace's Python modules see it. Not for users.";
+  Module module(plain);
   bind_object_info(module);
   bind_sample(module);
   bind_batch_memory(module);
@@ -74,6 +26,7 @@ NB_MODULE(_engine, module) {
   bind_timeline(module);
   bind_listing(module);
   bind_writer(module);
+  bind_batch(module);
   bind_store(module);
   bind_index_reader(module);
 }

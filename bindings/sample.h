@@ -1,4 +1,4 @@
-// What a read gives to Python.
+// A sample, as Python has it.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ inline constexpr size_t kNoPosition = SIZE_MAX;
 // Thread: confined (the GIL).
 class Sample {
  public:
-  // `origin` is what was requested: a name, an ObjectInfo, or an ObjectIndex, of which it is entry
-  // `position`. Name and URL are made from it on demand; `url_prefix` is the store's.
+  // `origin` is what the caller requested: a name, an ObjectInfo, or entry `position` of an
+  // ObjectIndex. Name and URL are made from it on demand; `url_prefix` is the store's.
   Sample(nb::object url_prefix, nb::object origin, size_t position,
          const GenerationText& generation)
       : url_prefix_(std::move(url_prefix)),

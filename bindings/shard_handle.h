@@ -10,7 +10,7 @@ struct PieceWindowHandle {
   std::shared_ptr<PieceWindow> window;
 };
 
-// Starts reading what `shard` says of entry `entry`, and returns a ShardRead.
+// Starts reading entry `entry` as `shard` says, and returns a ShardRead.
 nb::object start_shard(OpenStore store, nb::handle index, size_t entry, ShardToRead shard,
                        uint64_t seed, uint64_t epoch);
 

@@ -9,6 +9,8 @@
 #include "headrace/engine.h"
 #include "headrace/store/object_writer.h"
 #include "headrace/store/part_body.h"
+#include "this_process.h"
+#include "waiting.h"
 
 namespace headrace::python {
 

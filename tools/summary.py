@@ -34,7 +34,6 @@ BUDGETS_S = {
     "demo": 240,
     "lint": 60,
     "types": 90,
-    "stubs": 30,
     "docs": 30,
     "asan-build": 480,
     "asan": 360,

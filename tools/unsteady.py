@@ -22,6 +22,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -278,9 +279,15 @@ def check(today: datetime.date) -> bool:
     return not late
 
 
+def day_of(run: str) -> datetime.date:
+    """Return the day on which a run began, which may last beyond midnight: it is named by that."""
+    began_s = int(run) / 1e9 if run else time.time()
+    return datetime.datetime.fromtimestamp(began_s, datetime.UTC).date()
+
+
 def main(arguments: list[str]) -> int:
     """Do what the first argument says."""
-    today = datetime.datetime.now(datetime.UTC).date()
+    today = day_of(RUN)
     match arguments:
         case ["pytest", *reports] if reports:
             fine = judge([Path(each) for each in reports], of_pytest, run_pytest_alone, today)

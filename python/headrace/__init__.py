@@ -62,6 +62,8 @@ if _typing.TYPE_CHECKING:
     from headrace import ray as ray
     from headrace import torch as torch
     from headrace import torch_checkpointing as torch_checkpointing
+    from headrace import types as types
+    from headrace.torch import mix as mix
 
 __all__ = [
     "AisOptions",
@@ -134,12 +136,30 @@ _SUBPACKAGES = (
     "ray",
     "torch",
     "torch_checkpointing",
+    "types",
 )
+# Names whose home loads when they are first used.
+_ELSEWHERE = {"mix": "headrace.torch"}
 
 
-def __getattr__(name: str) -> object:
-    if name in _SUBPACKAGES:
+if not _typing.TYPE_CHECKING:  # to a checker, a name is there or is an error
+
+    def __getattr__(name: str) -> object:
         import importlib
 
-        return importlib.import_module(f"headrace.{name}")
-    raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+        if name in _SUBPACKAGES:
+            return importlib.import_module(f"headrace.{name}")
+        if name in _ELSEWHERE:
+            return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(
+        {
+            *__all__,
+            *_SUBPACKAGES,
+            *_ELSEWHERE,
+            *(each for each in globals() if each.startswith("__")),
+        }
+    )

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
 from headrace._checked_metadata import require_whole
 from headrace._checkpoint_names import file_id, ids_in, is_metadata
@@ -27,6 +27,7 @@ from headrace._errors import (
 from headrace._location import bucket_of, directory_of, root_at, scheme_of
 from headrace._options import require
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 
 __all__ = ["Cleaned", "UnfinishedUpload", "clean"]
 
@@ -86,7 +87,7 @@ def clean(
     uploads: bool = False,
     dry_run: bool = False,
     on_deleted: Callable[[ObjectInfo], object] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Cleaned:
     """Delete what headrace left in a bucket or directory when it was killed.
 
@@ -335,7 +336,7 @@ class _Sweep:
         found = self._store.stat(info.name, missing_ok=True)
         if found is None or found.generation != info.generation:
             return None
-        last_use: datetime.datetime | None = found._last_use  # type: ignore[attr-defined]
+        last_use: datetime.datetime | None = found._last_use
         return last_use
 
     def _temporary_file_names(self) -> Iterator[str]:

@@ -1,26 +1,27 @@
 """The engine, as headrace's Python modules see it. Not for users."""
 
-from builtins import bytes as Bytes
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import datetime
 import os
 import types
+from builtins import bytes as Bytes  # noqa: N812 - Sample.bytes hides the type
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex, final, overload
+
+import torch
+from numpy import uint8
+from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 import headrace
 from headrace._sample_rng import SampleRng
-from numpy import uint8
-from numpy.typing import NDArray
-import torch
-from typing_extensions import Buffer
 
 @final
-class ObjectInfo(object):
-    """
-    What a store says about one object. Immutable, comparable, hashable; pickles.
+class ObjectInfo:
+    """What a store says about one object. Immutable, comparable, hashable; pickles.
 
-    Reads take it in place of a name: then they need not ask for the size, are pinned to its generation,
-    and are verified against its checksum. Only the name is needed; of what is left out, reads find out.
+    Reads accept it in place of a name: they then need not ask for the size, are pinned to its
+    generation, and are verified against its checksum. Only the name is required; reads look up
+    anything else that is missing.
 
     Examples:
         >>> info = headrace.Store("gs://bucket/train").stat("cat/001.jpg")
@@ -48,9 +49,11 @@ class ObjectInfo(object):
     def name(self) -> str:
         """The name below the root of its store, or of its index."""
 
+    # `int | Any`: stores always report it, and few programs meet an object without it. The same
+    # holds for `updated`, except on AIStore and in the response to a write to S3.
     @property
     def size_bytes(self) -> int | Any:
-        """The size of the stored object; ``None`` where nobody has told it."""
+        """The size of the stored object in bytes; ``None`` if it is not known."""
 
     @property
     def generation(self) -> str:
@@ -58,15 +61,14 @@ class ObjectInfo(object):
 
     @property
     def crc32c(self) -> int | None:
-        """The CRC-32C of the stored bytes; ``None`` where the store keeps none."""
+        """The CRC-32C of the stored bytes; ``None`` if the store keeps none."""
 
     @property
     def checksum(self) -> tuple[str, bytes] | None:
-        """
-        The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
+        """The kind and the value of the checksum of the stored bytes; ``None`` where none is known.
 
         A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-        ``"xxh64"``. Stores tell it with `Store.stat`, listings only on ``gs://``; an index may have any.
+        ``"xxh64"``. `Store.stat` reports it, listings only on ``gs://``; an index may have any.
         """
 
     @property
@@ -75,23 +77,23 @@ class ObjectInfo(object):
 
     @property
     def content_encoding(self) -> str:
-        """
-        How the stored bytes are compressed, such as ``gzip``; ``''`` if they are not.
-        """
+        """How the stored bytes are compressed, such as ``gzip``; ``''`` if they are not."""
 
     @property
     def updated(self) -> datetime.datetime | Any:
-        """
-        When it was written, in UTC; ``None`` where nobody has told it: AIStore keeps no such time, and S3 does not tell it in its answer to a write.
+        """When it was written, in UTC; ``None`` if it is not known: AIStore keeps no such time, and
+        S3 does not report it in its response to a write.
         """
 
+    @property
+    def _last_use(self) -> datetime.datetime | None: ...
     @property
     def storage_class(self) -> str:
         """The store's word for it, such as ``STANDARD``; ``''`` if it says none."""
 
     @property
     def component_count(self) -> int:
-        """Of how many parts it was composed; 0 if it was not."""
+        """The number of parts that it was composed of; 0 if it was not composed."""
 
     @property
     def metageneration(self) -> int:
@@ -104,20 +106,19 @@ class ObjectInfo(object):
 
 @final
 class Sample(Buffer):
-    """
-    The bytes of one object, as a writable buffer that owns its memory.
+    """The bytes of one object, as a writable buffer that owns its memory.
 
     A sample stays valid after the store, the batch and the engine are gone, and pickles as a copy.
     Reads with ``into=`` give samples that refer to the caller's memory.
 
     Args:
-        data: bytes that the sample gets a copy of.
-        url: what ``url`` will say.
-        generation: what ``generation`` will say.
-        name: what ``name`` will say.
-        index: what ``index`` will say.
-        seed: what ``seed`` will say, any integer from 0 to 2^64 - 1.
-        label: what ``label`` will say.
+        data: the bytes, which are copied.
+        url: the value of `url`.
+        generation: the value of `generation`.
+        name: the value of `name`.
+        index: the value of `index`.
+        seed: the value of `seed`, any integer from 0 to 2^64 - 1.
+        label: the value of `label`.
 
     Examples:
         >>> sample = headrace.Store("gs://bucket/train").read("cat/001.jpg")
@@ -146,35 +147,31 @@ class Sample(Buffer):
 
     @property
     def index(self) -> int | None:
-        """
-        Its number in the `ObjectIndex` that it was read by; ``None`` if it was read by name.
-        """
+        """Its number in the `ObjectIndex` that it was read by; ``None`` if it was read by name."""
 
     @property
     def generation(self) -> str:
-        """
-        The version of the object that was read; ``''`` where the store has none.
-        """
+        """The version of the object that was read; ``''`` where the store has none."""
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes there are; the same as ``len(sample)``."""
+        """The size in bytes; the same as ``len(sample)``."""
 
     @property
     def seed(self) -> int | None:
-        """
-        A number for the random part of a transform, from 0 to 2^63 - 1.
+        """A number for the random part of a transform, from 0 to 2^63 - 1.
 
-        It follows from the seed, the epoch and the sample's position in the order (from its number in a
-        `headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor from where a run
-        was resumed. ``None`` if no dataset or loader of headrace.torch has read the sample.
+        It follows from the seed, the epoch and the sample's position in the order (from its number
+        in a `headrace.torch.MapDataset`) alone: not from threads, worker processes or ranks, nor
+        from where a run was resumed. ``None`` if no dataset or loader of headrace.torch has read
+        the sample.
         """
 
     def rng(self) -> SampleRng:
-        """
-        The random generators that begin with ``seed``: ``.torch``, ``.numpy`` and ``.python``.
+        """The random generators that begin with ``seed``: ``.torch``, ``.numpy`` and ``.python``.
 
-        Each call returns the same object, so that two operations of a transform draw different numbers.
+        Each call returns the same object, so that two operations of a transform draw different
+        numbers.
 
         Raises:
             InvalidArgumentError: the sample has no seed.
@@ -187,14 +184,11 @@ class Sample(Buffer):
 
     @property
     def label(self) -> Any:
-        """
-        The label of the object in the dataset that has read it; ``None`` if it has none.
-        """
+        """The label of the object in the dataset that read it; ``None`` if it has none."""
 
     def __len__(self) -> int: ...
     def bytes(self) -> Bytes:
-        """
-        A copy as ``bytes``.
+        """A copy as ``bytes``.
 
         Examples:
             >>> len(sample.bytes())
@@ -202,11 +196,10 @@ class Sample(Buffer):
         """
 
     def text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """
-        The bytes as text, as ``bytes.decode`` gives it.
+        """The bytes as text, as ``bytes.decode`` gives it.
 
         Raises:
-            UnicodeDecodeError: they are none; a note says which sample that is.
+            UnicodeDecodeError: they are not valid in that encoding; a note names the sample.
 
         Examples:
             >>> headrace.Sample(b'a cat').text()
@@ -214,11 +207,10 @@ class Sample(Buffer):
         """
 
     def json(self) -> Any:
-        """
-        What ``json.loads`` makes of the bytes.
+        """The bytes as JSON, parsed by ``json.loads``.
 
         Raises:
-            ValueError: they are no JSON; a note says which sample that is.
+            ValueError: they are not JSON; a note names the sample.
 
         Examples:
             >>> headrace.Sample(b'{"label": 3}').json()
@@ -226,8 +218,7 @@ class Sample(Buffer):
         """
 
     def numpy(self) -> NDArray[uint8]:
-        """
-        A writable one-dimensional ``uint8`` array that shares the sample's memory.
+        """A writable one-dimensional ``uint8`` array that shares the sample's memory.
 
         Raises:
             ImportError: NumPy is not installed.
@@ -238,8 +229,7 @@ class Sample(Buffer):
         """
 
     def tensor(self) -> torch.Tensor:
-        """
-        A writable one-dimensional ``uint8`` tensor that shares the sample's memory.
+        """A writable one-dimensional ``uint8`` tensor that shares the sample's memory.
 
         Raises:
             ImportError: torch is not installed.
@@ -265,23 +255,23 @@ class BatchMemory(Buffer):
     """Memory for a batch, as a writable buffer; it counts as live."""
 
     def give_away(self) -> None:
-        """
-        From now on it is the caller's and does not count; when nobody refers to it any more, the engine uses it again.
+        """From now on it is the caller's and does not count; when nobody refers to it any more, the
+        engine uses it again.
         """
 
     def dlpack(self, shape: Sequence[int], code: int, bits: int) -> Any:
-        """
-        A capsule of DLPack, for torch.from_dlpack, with all of the memory as one tensor of a type that DLPack numbers so.
+        """A capsule of DLPack, for torch.from_dlpack, with all of the memory as one tensor of a
+        type that DLPack numbers so.
         """
 
 @final
-class ObjectIndex(object):
-    """
-    The names, sizes and versions of many objects, in a fixed order. Immutable.
+class ObjectIndex:
+    """The names, sizes and versions of many objects, in a fixed order. Immutable.
 
     An entry is an object below one of the index' `roots`, or a byte range of one. About 25 bytes an
-    object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for. `Store.index`
-    makes an index from a listing, `from_names`, `from_urls` and `from_objects` from what you have.
+    object, outside Python's heap: ``index[i]`` makes an `ObjectInfo` when it is asked for.
+    `Store.index` makes an index from a listing, `from_names`, `from_urls` and `from_objects` from
+    what you have.
 
     Examples:
         >>> index = headrace.Store("gs://bucket/train").index()
@@ -299,12 +289,11 @@ class ObjectIndex(object):
         root: str | os.PathLike[str] = "",
         columns: Mapping[str, Any] | None = None,
     ) -> ObjectIndex:
-        """
-        An index of `objects`, in their order.
+        """An index of `objects`, in their order.
 
         Args:
-            root: the URL that their names are relative to. Without it an index can be read from one store
-                only, that of whoever reads.
+            root: the URL that their names are relative to. Without it, the index belongs to no
+                store: it can be read only from the store that it is given to.
             columns: your columns by name; see `with_columns`.
 
         Raises:
@@ -330,17 +319,16 @@ class ObjectIndex(object):
         checksum_kind: str = "crc32c",
         columns: Mapping[str, Any] | None = None,
     ) -> ObjectIndex:
-        """
-        An index of objects below one root, or of ranges of them, by their names. Nothing is asked of any
-        store: whether they are there shows when they are read.
+        """An index of objects below one root, or of ranges of them, by their names. No request is
+        sent: objects that do not exist fail when they are read.
 
         Args:
             names: one for each entry.
             root: the URL that they are relative to.
             sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
             generations: of each object; reads are pinned to it.
-            begins: where each entry begins in its object, for entries that are ranges ...
-            ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+            begins: where each entry begins in its object, for entries that are ranges.
+            ends: where each entry ends. ``None`` or -1 for both: the whole object.
             checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
             checksum_kind: of all of these; see `checksum`.
             columns: your columns by name; see `with_columns`.
@@ -367,17 +355,16 @@ class ObjectIndex(object):
         checksum_kind: str = "crc32c",
         columns: Mapping[str, Any] | None = None,
     ) -> ObjectIndex:
-        """
-        An index of objects anywhere, or of ranges of them, by their URLs. Nothing is asked of any store.
+        """An index of objects anywhere, or of ranges of them, by their URLs. No request is sent.
 
         Args:
             urls: one for each entry; a path is a file.
-            roots: what names are to be relative to: of those that a URL lies below, the nearest. A URL below
-                none has its bucket for a root, a file ``file:///``.
+            roots: the URLs that names are relative to. Each name is relative to the nearest root
+                above it; without one, to the bucket, or for a file to ``file:///``.
             sizes_bytes: of each whole object; ``None`` or -1 where it is not known.
             generations: of each object; reads are pinned to it.
-            begins: where each entry begins in its object, for entries that are ranges ...
-            ends: ... and where it ends. ``None`` or -1 for both: the whole object.
+            begins: where each entry begins in its object, for entries that are ranges.
+            ends: where each entry ends. ``None`` or -1 for both: the whole object.
             checksums: of each entry, of its range or its object, as ``int`` or ``bytes``.
             checksum_kind: of all of these; see `checksum`.
             columns: your columns by name; see `with_columns`.
@@ -404,8 +391,7 @@ class ObjectIndex(object):
         """The entries of both; see `concat`."""
 
     def name(self, i: int) -> str:
-        """
-        The name of entry `i`, below its root; -1 is the last.
+        """The name of entry `i`, below its root; -1 is the last.
 
         Raises:
             IndexError: there is no such entry.
@@ -416,8 +402,7 @@ class ObjectIndex(object):
         """
 
     def url(self, i: int) -> str:
-        """
-        The whole URL of entry `i`: its root and its name; -1 is the last.
+        """The whole URL of entry `i`: its root and its name; -1 is the last.
 
         Raises:
             IndexError: there is no such entry.
@@ -429,8 +414,7 @@ class ObjectIndex(object):
         """
 
     def info(self, i: int) -> ObjectInfo:
-        """
-        The object that entry `i` is, or is a range of: the same as ``index[i]``.
+        """The object that entry `i` is, or is a range of: the same as ``index[i]``.
 
         Raises:
             IndexError: there is no such entry.
@@ -441,8 +425,7 @@ class ObjectIndex(object):
         """
 
     def range(self, i: int) -> tuple[int, int] | None:
-        """
-        The bytes ``[begin, end)`` of its object that entry `i` is; ``None``: all of them.
+        """The bytes ``[begin, end)`` of its object that entry `i` is; ``None``: all of them.
 
         Raises:
             IndexError: there is no such entry.
@@ -456,11 +439,11 @@ class ObjectIndex(object):
         """
 
     def checksum(self, i: int) -> tuple[str, bytes] | None:
-        """
-        The kind and the value of the checksum of what entry `i` is, its object or its range.
+        """The kind and the value of the checksum of what entry `i` is, its object or its range.
 
         A kind is ``"crc32c"``, ``"crc32"``, ``"crc64nvme"``, ``"sha1"``, ``"sha256"``, ``"md5"`` or
-        ``"xxh64"``. Reads compare the three CRCs, and with ``verify="all"`` the others except xxHash.
+        ``"xxh64"``. Reads verify the three CRCs, and with ``verify="all"`` also the others except
+        xxHash.
 
         Raises:
             IndexError: there is no such entry.
@@ -472,9 +455,8 @@ class ObjectIndex(object):
         """
 
     def size_bytes(self, i: int) -> int | Any:
-        """
-        How many bytes entry `i` is: those of its object, or of its range. ``None`` where nobody has told
-        it.
+        """How many bytes entry `i` is: those of its object, or of its range. ``None`` where nobody
+        has told it.
 
         Raises:
             IndexError: there is no such entry.
@@ -485,8 +467,7 @@ class ObjectIndex(object):
         """
 
     def sizes(self, indices: Sequence[int] | Buffer) -> memoryview:
-        """
-        The sizes of these entries in bytes, as a buffer of int64; -1 where one is not known.
+        """The sizes of these entries in bytes, as a buffer of int64; -1 where one is not known.
 
         Raises:
             IndexError: there is no such entry.
@@ -497,8 +478,8 @@ class ObjectIndex(object):
         """
 
     def sum_bytes(self, indices: Sequence[int] | Buffer, unknown_bytes: int = 0) -> int:
-        """
-        How many bytes these entries have together, `unknown_bytes` for each whose size is not known.
+        """How many bytes these entries have together, `unknown_bytes` for each whose size is not
+        known.
 
         Raises:
             IndexError: there is no such entry.
@@ -510,30 +491,27 @@ class ObjectIndex(object):
 
     @property
     def total_size_bytes(self) -> int | Any:
-        """
-        How many bytes all entries have together; ``None`` where a size is not known.
-        """
+        """The size of all entries together in bytes; ``None`` if a size is not known."""
 
     @property
     def common_size_bytes(self) -> int | None:
-        """
-        The size of every entry, if all are of one size that is known; else ``None``.
-        """
+        """The size of every entry, if all are of one size that is known; else ``None``."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The URLs that names are relative to; ``''`` where nobody has said it."""
+        """The URLs that names are relative to; ``''`` if none was given."""
 
     def position(self, name: str) -> int:
-        """
-        The number of the entry that has this name, or this whole URL, in less than a microsecond.
+        """The number of the entry that has this name, or this whole URL, in less than a
+        microsecond.
 
-        Of several entries of one object it is the first. The first call makes a table of 5 to 11 bytes for
-        each object. Processes that are forked later share it; ask once before they are.
+        Of several entries of one object it is the first. The first call makes a table of 5 to 11
+        bytes for each object. Processes that are forked later share it; ask once before they are.
 
         Raises:
-            NotFoundError: there is none; ``name in index`` answers instead.
-            InvalidArgumentError: objects below several roots have this name; their URLs are told.
+            NotFoundError: there is none; ``name in index`` tests for it.
+            InvalidArgumentError: objects below several roots have this name; the message has their
+                URLs.
 
         Examples:
             >>> index.position("cat/002.jpg")
@@ -549,8 +527,7 @@ class ObjectIndex(object):
     def column(
         self, name: str, indices: Sequence[int] | Buffer | None = None
     ) -> memoryview | list[str] | list[bytes]:
-        """
-        One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
+        """One of your columns: numbers as a buffer (int64, float64, bool), texts as a list.
 
         Args:
             indices: of these entries only; default: of all.
@@ -565,17 +542,17 @@ class ObjectIndex(object):
         """
 
     def with_columns(self, columns: Mapping[str, Any]) -> ObjectIndex:
-        """
-        An index of the same entries with these columns, besides those that it has.
+        """An index of the same entries with these columns in addition to its own.
 
         Args:
             columns: by name, one value for each entry: all ``bool``, ``int``, ``float``, ``str`` or
                 ``bytes``, as a sequence, or a buffer such as a NumPy array. Booleans among integers
-                become integers, and integers among floats floats. One that is there already is replaced;
-                ``None`` takes it out.
+                become integers, and integers among floats become floats. A column of the same name
+                is replaced; ``None`` removes it.
 
         Raises:
-            InvalidArgumentError: a column has another number of values, or values that cannot be kept.
+            InvalidArgumentError: a column has another number of values, or values that cannot be
+                kept.
 
         Examples:
             >>> labels = [index.name(i).split("/")[0] for i in range(len(index))]
@@ -585,13 +562,12 @@ class ObjectIndex(object):
 
     @property
     def fingerprint(self) -> str:
-        """
-        A hash of names, ranges, sizes and checksums in their order, and of nothing else: what a saved state belongs to. Data that was moved or copied to another root keeps it.
+        """A hash of names, ranges, sizes and checksums in their order, and of nothing else: what a
+        saved state belongs to. Data that was moved or copied to another root keeps it.
         """
 
     def select(self, indices: Sequence[int] | Buffer) -> ObjectIndex:
-        """
-        An index of these entries, in this order.
+        """An index of these entries, in this order.
 
         Args:
             indices: integers, or a buffer of int64 such as a NumPy array; -1 is the last.
@@ -615,24 +591,25 @@ class ObjectIndex(object):
         max_size_bytes: int | None = None,
         leave_out: str | None = None,
     ) -> ObjectIndex:
-        """
-        An index of the entries for which all of this holds, in their order.
+        """An index of the entries that meet all of these conditions, in their order.
 
         Args:
             prefix: the name begins with it.
             suffix: the name ends with it, or with one of several.
-            glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character, ``[a-z]`` and
-                ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders or none.
-            min_size_bytes: the entry has so many bytes at least ...
-            max_size_bytes: ... and at most. One whose size is not known is left out.
-            leave_out: characters that the parts of a hidden name begin with, such as ``"."``. Names with
-                such a part below the last folder of `prefix`, or with a part ``__MACOSX``, are left out,
-                and so are the markers of folders: empty objects that end with ``/`` or ``_$folder$``. A
-                part such as ``_day=1`` is a partition's folder, and not hidden. With an empty text, only
-                markers are left out.
+            glob: the whole name matches: ``*`` is anything but ``/``, ``?`` one character,
+                ``[a-z]`` and ``[!a-z]`` one of (not of) these, ``**`` anything, ``**/`` any folders
+                or none.
+            min_size_bytes: the entry has at least this size.
+            max_size_bytes: the entry has at most this size. With either bound, entries of unknown
+                size are left out.
+            leave_out: characters that the parts of a hidden name begin with, such as ``"."``. Names
+                with such a part below the last folder of `prefix`, or with a part ``__MACOSX``, are
+                left out, and so are the markers of folders: empty objects that end with ``/`` or
+                ``_$folder$``. A part such as ``_day=1`` is a partition's folder, and not hidden.
+                With an empty text, only markers are left out.
 
         Raises:
-            InvalidArgumentError: the pattern makes no sense.
+            InvalidArgumentError: the pattern is malformed.
             TypeError: there is no such argument.
 
         Examples:
@@ -648,24 +625,25 @@ class ObjectIndex(object):
         begins: Sequence[int | None] | Buffer | None = None,
         ends: Sequence[int | None] | Buffer | None = None,
     ) -> ObjectIndex:
-        """
-        An index of evenly spaced ranges of each entry, such as the records of a file.
+        """An index of evenly spaced ranges of each entry, such as the records of a file.
 
-        The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one. Ranges
-        that would end behind their entry are left out, and so are columns. Stores keep no checksums of
-        ranges, so what is read is not compared with one.
+        The ranges are computed, not stored: 10^9 ranges of one object take no more memory than one.
+        Ranges that would end behind their entry are left out, and so are columns. Stores keep no
+        checksums of ranges, so reads of them are not verified against one.
 
         Args:
             window_bytes: the length of each range.
-            stride_bytes: the distance from the begin of a range to that of the next one; default: its length.
-            begins: where the first range begins in each entry, such as behind a header; default, also for
-                an entry of which it is None: at 0 ...
-            ends: ... and where the last one ends at most; default: with the entry.
+            stride_bytes: the distance from the start of a range to the start of the next one;
+                default: the length of a range.
+            begins: the first byte of each entry to use, such as the one behind a header; default,
+                also for ``None``: 0.
+            ends: the byte behind the last one of each entry to use; default, also for ``None``:
+                the end of the entry.
 
         Raises:
-            InvalidArgumentError: a length is 0, the size of an entry is not known, or ranges would begin or
-                end outside of an entry.
-            TypeError: a number is negative, or none.
+            InvalidArgumentError: a length is 0, the size of an entry is not known, or ranges would
+                begin or end outside of an entry.
+            TypeError: a value is negative, or not an integer.
 
         Examples:
             >>> records = headrace.Store("gs://bucket/train").index().windows(4096)
@@ -675,8 +653,7 @@ class ObjectIndex(object):
 
     @staticmethod
     def concat(indexes: Iterable[ObjectIndex]) -> ObjectIndex:
-        """
-        An index of all entries of several, one index after the other.
+        """An index of all entries of several, one index after the other.
 
         It has the roots of all, and their columns.
 
@@ -692,18 +669,19 @@ class ObjectIndex(object):
     def at(
         self, url: str | os.PathLike[str] | Mapping[str, str], *, keep_generations: bool = False
     ) -> ObjectIndex:
-        """
-        The same entries at another root, where the same objects lie, such as a copy of the bucket.
+        """The same entries at another root, where the same objects lie, such as a copy of the
+        bucket.
 
-        Nothing is asked of any store. A copy has other generations, so reads by the new index are not
-        pinned to one; sizes and checksums stay, and so does the `fingerprint`.
+        No request is sent. A copy has other generations, so reads by the new index are not pinned
+        to one; sizes and checksums stay, and so does the `fingerprint`.
 
         Args:
             url: the new root; of an index that has several, a mapping from old to new ones.
-            keep_generations: the objects are the very same, seen by another URL.
+            keep_generations: the URL leads to the same objects, not to copies.
 
         Raises:
-            InvalidArgumentError: the URL is none, or it does not say which of several roots goes where.
+            InvalidArgumentError: this is not a URL, or it does not say where each of several roots
+                goes.
 
         Examples:
             >>> index.at("gs://copy/train").url(0)
@@ -711,13 +689,13 @@ class ObjectIndex(object):
         """
 
     def rebased(self, url: str | os.PathLike[str]) -> ObjectIndex:
-        """
-        The same objects with names relative to another root of the same bucket.
+        """The same objects with names relative to another root of the same bucket.
 
         Datasets that get an `index` and a URL do this by themselves.
 
         Raises:
-            InvalidArgumentError: some entries lie outside of it, or it is another bucket: see `at`.
+            InvalidArgumentError: some entries are outside that root, or it is another bucket: see
+                `at`.
 
         Examples:
             >>> headrace.Store("gs://bucket").index("train/").rebased("gs://bucket/train").name(0)
@@ -727,15 +705,15 @@ class ObjectIndex(object):
     def save(
         self, url: str | os.PathLike[str], *, store: headrace.Store | None = None, **options: Any
     ) -> ObjectInfo:
-        """
-        Write the index to an object or a file, atomically, so that the next job need not list.
+        """Write the index to an object or a file, atomically, so that later jobs need not list.
 
         Args:
-            url: of what is written: an object of any store, or a file.
-            store: where that is; `url` may then be a name in it.
-            options: of `Store`, in place of `store`: ``endpoint=...``.
+            url: an object of any store, or a file.
+            store: the store to write to; `url` may then be a name in it.
+            options: options of `Store`, in place of `store`: ``endpoint=...``.
 
-        Returns what was written.
+        Returns:
+            The object that was written.
 
         Raises:
             InvalidArgumentError: the URL names no object.
@@ -749,18 +727,17 @@ class ObjectIndex(object):
     def load(
         url: str | os.PathLike[str], *, store: headrace.Store | None = None, **options: Any
     ) -> ObjectIndex:
-        """
-        The index that `save` wrote. Nothing is listed: objects that have changed since are noticed when
-        they are read, by `PreconditionFailedError`.
+        """The index that `save` wrote. Nothing is listed: reading an object that has changed
+        since then raises `PreconditionFailedError`.
 
         Args:
-            url: of the saved index, as for `save`.
-            store: where it is.
-            options: of `Store`, in place of `store`.
+            url: the saved index, as for `save`.
+            store: the store to read from.
+            options: options of `Store`, in place of `store`.
 
         Raises:
             NotFoundError: there is no such object.
-            CorruptDataError: it is cut, changed, no saved index, or of another version.
+            CorruptDataError: it is truncated, damaged, not a saved index, or of another version.
 
         Examples:
             >>> len(headrace.ObjectIndex.load("gs://bucket/indexes/train"))
@@ -781,19 +758,14 @@ def index_from_image(image: Buffer, url: str = "") -> ObjectIndex:
     """`url` is where it came from, for errors."""
 
 def index_descriptor(index: ObjectIndex) -> int:
-    """
-    The descriptor of its shared memory; -1 where it is too small for that.
-    """
+    """The descriptor of its shared memory; -1 where it is too small for that."""
 
 def index_from_descriptor(descriptor: int) -> ObjectIndex:
-    """
-    The index behind a copy of another process's descriptor, which is taken over.
-    """
+    """The index behind a copy of another process's descriptor, which is taken over."""
 
 @final
-class Order(object):
-    """
-    The order of one epoch: position → index, a pure function.
+class Order:
+    """The order of one epoch: position → index, a pure function.
 
     Nothing is stored: any position is computed without those before it.
 
@@ -808,17 +780,14 @@ class Order(object):
     def __len__(self) -> int: ...
     def __getitem__(self, position: int) -> int: ...
     def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
-        """
-        What stands at every `step`-th position of [begin, end), as a buffer of int64.
-        """
+        """What stands at every `step`-th position of [begin, end), as a buffer of int64."""
 
     def pick(self, positions: Sequence[int]) -> memoryview:
         """What stands at these positions, as a buffer of int64."""
 
 @final
-class BlockOrder(object):
-    """
-    As `Order`, in blocks of neighbours.
+class BlockOrder:
+    """As `Order`, in blocks of neighbours.
 
     Args:
         count: how many objects there are, below 2^63.
@@ -834,42 +803,38 @@ class BlockOrder(object):
     def __len__(self) -> int: ...
     def __getitem__(self, position: int) -> int: ...
     def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
-        """
-        What stands at every `step`-th position of [begin, end), as a buffer of int64.
-        """
+        """What stands at every `step`-th position of [begin, end), as a buffer of int64."""
 
     def pick(self, positions: Sequence[int]) -> memoryview:
         """What stands at these positions, as a buffer of int64."""
 
 @final
-class DrawTable(object):
+class DrawTable:
     """How likely each of several objects is drawn."""
 
-    def __init__(self, weights: Buffer):
+    def __init__(self, weights: Buffer) -> None:
         """Of a buffer of doubles."""
 
     def __len__(self) -> int: ...
 
 @final
-class WeightedOrder(object):
+class WeightedOrder:
     """As `Order`, drawn with replacement, by weights."""
 
     def __init__(self, table: DrawTable, count: int, seed: int, epoch: int) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, position: int) -> int: ...
     def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
-        """
-        What stands at every `step`-th position of [begin, end), as a buffer of int64.
-        """
+        """What stands at every `step`-th position of [begin, end), as a buffer of int64."""
 
     def pick(self, positions: Sequence[int]) -> memoryview:
         """What stands at these positions, as a buffer of int64."""
 
 @final
-class MixtureSchedule(object):
+class MixtureSchedule:
     """Which of several sources each sample of a mixture comes from."""
 
-    def __init__(self, weights: Buffer):
+    def __init__(self, weights: Buffer) -> None:
         """Of a buffer of doubles."""
 
     @property
@@ -877,7 +842,7 @@ class MixtureSchedule(object):
         """How many samples of a period are of each source."""
 
 @final
-class MixtureOrder(object):
+class MixtureOrder:
     """As `Order`, of several sources, laid one after the other."""
 
     def __init__(
@@ -888,21 +853,18 @@ class MixtureOrder(object):
         seed: int,
         epoch: int,
         shuffle: bool,
-    ): ...
+    ) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, position: int) -> int: ...
     def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
-        """
-        What stands at every `step`-th position of [begin, end), as a buffer of int64.
-        """
+        """What stands at every `step`-th position of [begin, end), as a buffer of int64."""
 
     def pick(self, positions: Sequence[int]) -> memoryview:
         """What stands at these positions, as a buffer of int64."""
 
 @final
-class BatchSteps(object):
-    """
-    Batches of samples in some order, dealt to ranks step by step.
+class BatchSteps:
+    """Batches of samples in some order, dealt to ranks step by step.
 
     Add the weights of the samples until `is_ready`, and take a step.
 
@@ -949,13 +911,14 @@ class BatchSteps(object):
         bytes: Buffer | None,
         fits: Callable[[int], bool] | None,
     ) -> None:
-        """
-        Add samples that wait, at these positions, or else the next ones of the order. Positions and indices are int64, weights are doubles. `fits` is asked with the index of each sample that the limits let join a batch.
+        """Add samples that wait, at these positions, or else the next ones of the order. Positions
+        and indices are int64, weights are doubles. `fits` is asked with the index of each sample
+        that the limits let join a batch.
         """
 
     def next(self, rank: int) -> tuple[memoryview, int, Sequence[int]] | None:
-        """
-        The positions of this rank's next batch; where the next step begins; and which samples before that wait, in any order. None at the end.
+        """The positions of this rank's next batch; where the next step begins; and which samples
+        before that wait, in any order. None at the end.
         """
 
     def take_left_out(self) -> memoryview:
@@ -974,8 +937,9 @@ class BatchSteps(object):
         """These five are about the batch that `fits` is being asked about."""
 
 def packed_batches(costs: Buffer, max_cost: float) -> tuple[memoryview, memoryview, float]:
-    """
-    The positions of samples with these costs (doubles), batch after batch; where each full batch ends; and the cost of the rest. A sample that costs more than `max_cost` is a batch of its own before the one that is being filled.
+    """The positions of samples with these costs (doubles), batch after batch; where each full batch
+    ends; and the cost of the rest. A sample that costs more than `max_cost` is a batch of its own
+    before the one that is being filled.
     """
 
 class ZipLayout:
@@ -1016,7 +980,7 @@ class ZipEntry:
 
     def content_begin(self, local_header: Buffer) -> int: ...
 
-LEAST_TAIL_BYTES: int = 512
+LEAST_TAIL_BYTES: int
 
 def find_directory(tail: Buffer, file_bytes: int) -> int:
     """Where a zip's directory begins, by the last bytes of the file."""
@@ -1024,9 +988,7 @@ def find_directory(tail: Buffer, file_bytes: int) -> int:
 def parse_directory(
     directory: Buffer, begin: int
 ) -> tuple[list[ZipEntry], list[tuple[int, bytes]], int | None]:
-    """
-    Entries; of a file that we wrote what stands around them, and the whole's CRC-32C.
-    """
+    """Entries; of a file that we wrote what stands around them, and the whole's CRC-32C."""
 
 def crc32c(data: Buffer, begin: int = 0) -> int:
     """The CRC-32C of these bytes, after those that `begin` is the sum of."""
@@ -1038,9 +1000,7 @@ class CrcKind:
     """CRCs of one kind, as numbers: those of no bytes are 0."""
 
     def __init__(self, name: str) -> None:
-        """
-        `name`: ``crc32``, ``crc32c`` or ``crc64nvme``; ValueError for any other.
-        """
+        """`name`: ``crc32``, ``crc32c`` or ``crc64nvme``; ValueError for any other."""
 
     @property
     def name(self) -> str: ...
@@ -1105,7 +1065,7 @@ class PackPlan:
         """The bytes of the entries of samples."""
 
     def piece(self, begin: int, end: int, max_bytes: int) -> PackPiece:
-        """As many of the samples as fit into so many bytes, at least one."""
+        """As many of the samples as fit into `max_bytes`, and at least one."""
 
 class PackPiece:
     """Samples that are read and written together."""
@@ -1121,14 +1081,10 @@ class PackPiece:
         """What it takes in its shard."""
 
     def lay_out(self, into: Buffer) -> tuple[memoryview, memoryview]:
-        """
-        Writes the samples without their data; the entries, and the place of each one's data.
-        """
+        """Writes the samples without their data; the entries, and the place of each one's data."""
 
     def describe(self) -> list[tuple[str, list[str], str | None]]:
-        """
-        Of each sample the key, the names of the fields, one for each entry, and the label.
-        """
+        """Of each sample the key, the names of the fields, one for each entry, and the label."""
 
 class PackedFiles:
     """The files that were put into a shard."""
@@ -1147,9 +1103,7 @@ def tar_header(name: str, size_bytes: int) -> bytes:
     """The headers of a file in a tar."""
 
 class PieceWindow:
-    """
-    How many bytes of shards may be under way at a time, of all that are read with it.
-    """
+    """How many bytes of shards may be under way at a time, of all that are read with it."""
 
     def __init__(self, max_bytes: int) -> None: ...
 
@@ -1157,26 +1111,24 @@ class ShardRead:
     """A shard whose samples are being read."""
 
     def take(self) -> list[tuple[int, int, int, dict[str, Any]]]:
-        """
-        Waits; the samples that are ready, each with its number, the offset behind it, and its seed. None: the shard has ended.
+        """Waits; the samples that are ready, each with its number, the offset behind it, and its
+        seed. There are none when the shard has ended.
         """
 
     def warnings(self) -> list[str]:
-        """Once it has ended: what is odd about it."""
+        """Warnings about the shard; complete once it has ended."""
 
     def cancel(self) -> None:
         """Asks for an early end."""
 
     def close(self) -> None:
-        """
-        Cancels, also for a thread that waits in take(), and waits until the engine is done.
-        """
+        """Cancels, also for a thread that waits in take(), and waits until the engine is done."""
 
 def sample_index(
     members: ObjectIndex, skip_errors: bool
 ) -> tuple[ObjectIndex, list[Exception], int, str]:
-    """
-    An index of samples, the errors of shards that are left out, how many members are in no sample, and the first of these.
+    """An index of samples, the errors of shards that are left out, how many members are in no
+    sample, and the first of these.
     """
 
 def shards_of_samples(samples: ObjectIndex) -> tuple[ObjectIndex, list[int]]:
@@ -1189,34 +1141,28 @@ def with_fields(samples: ObjectIndex, fields: Sequence[str]) -> ObjectIndex:
     """The same samples with these fields alone."""
 
 def split_sample(sample: Sample) -> dict[str, Any]:
-    """
-    ``__key__``, ``__url__``, and for each field a sample that shares the memory.
-    """
+    """``__key__``, ``__url__``, and for each field a sample that shares the memory."""
 
 def tar_members(
     archive: Buffer,
 ) -> tuple[list[str], str, dict[int, str], list[int], list[int], dict[int, list[tuple[int, int]]]]:
-    """
-    Of all members of a tar: their names, the letters of their types, where links lead, where their data begin and end. Of a sparse one, which is longer than its data, where these belong.
+    """Of all members of a tar: their names, the letters of their types, where links lead, where
+    their data begin and end. Of a sparse one, which is longer than its data, where these belong.
     """
 
 def npy_header_bytes(beginning: Buffer) -> int:
     """The size of the header of a .npy file; twelve bytes of it are enough."""
 
 def npy_header(beginning: Buffer) -> tuple[str, bool, tuple[int, ...], int]:
-    """
-    What the header of a .npy file says: type, Fortran order, shape, and where the items begin.
-    """
+    """What the header of a .npy file says: type, Fortran order, shape, where the items begin."""
 
 def megatron_index(file: Buffer) -> tuple[str, int, int, bool]:
-    """
-    What an .idx of Megatron-Core says: the type of tokens, the number of sequences, where the last one ends in the .bin, and whether they follow each other without a gap.
+    """What an .idx of Megatron-Core says: the type of tokens, the number of sequences, where the
+    last one ends in the .bin, and whether they follow each other without a gap.
     """
 
 class PackedSequences:
-    """
-    The sequences of a dataset of Megatron-Core in some order, as one stream of bytes.
-    """
+    """The sequences of a dataset of Megatron-Core in some order, as one stream of bytes."""
 
     @staticmethod
     def pack(file: Buffer, order: Sequence[int] | Buffer) -> PackedSequences:
@@ -1239,15 +1185,17 @@ class PackedSequences:
 def plan_column_chunks(
     chunks: Sequence[tuple[int, int]], end: int, max_gap_bytes: int, max_request_bytes: int
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """
-    The ranges that requests for these column chunks read, and of each column chunk its request and its offset in that. `end`: where the file's footer begins.
+    """The ranges that requests for these column chunks read, and of each column chunk its request
+    and its offset in that. `end`: where the file's footer begins.
     """
 
 def mix_rows(
     left: Sequence[int], *, seed: int, epoch: int, lane: int, first: int, count: int
 ) -> tuple[list[int], memoryview]:
-    """
-    Draws the rows of a stream from `first` on from row groups of which so many are left: how many come from each, and, as a buffer of int64, the order of all these. Ends after `count` rows or the last row of a row group.
+    """Draws the rows of a stream, from row `first` on, from row groups that have `left` rows each.
+
+    Returns how many come from each row group, and the order of all these as a buffer of int64. It
+    ends after `count` rows or with the last row of a row group.
     """
 
 class Credential:
@@ -1298,12 +1246,10 @@ class Engine:
     @property
     def budget_bytes(self) -> int: ...
     def charge(self, size_bytes: int) -> Charge:
-        """
-        Counts memory that reads will fill and that is not the engine's, until it is released.
-        """
+        """Counts memory that reads will fill and that is not the engine's, until it is released."""
 
     def batch_memory(self, size_bytes: int) -> BatchMemory:
-        """Memory that was used before, if there is some; at least a byte."""
+        """Memory of this size, at least one byte; memory that was used before if there is any."""
 
     def take_warnings(self) -> list[str]:
         """What users should know though nothing has failed, since the last call."""
@@ -1319,7 +1265,7 @@ def fork_epoch() -> int:
 def begin_exit(*, threads_left: bool) -> None:
     """From now on the waits of other threads end with SystemExit."""
 
-MIN_RANGE_BYTES: int = 65536
+MIN_RANGE_BYTES: int
 
 def default_options() -> dict[str, Any]:
     """The engine's defaults, by the names that Engine and open_store take."""
@@ -1328,15 +1274,13 @@ def split_url(url: str) -> tuple[str, str, str, str]:
     """Scheme, bucket, name, and the URL as it is written normally."""
 
 def split_root(url: str) -> tuple[str, str, str, str]:
-    """
-    Scheme, bucket, path and URL of the root that a store has which is opened there: without slashes at the end; a relative path begins at the working directory.
+    """Scheme, bucket, path and URL of the root that a store has which is opened there: without
+    slashes at the end; a relative path begins at the working directory.
     """
 
 def normalized_endpoint(endpoint: str, *, default_tls: bool) -> str: ...
 def error_codes() -> list[tuple[str, str]]:
-    """
-    Every code of the engine with the name of its class in headrace._errors.
-    """
+    """Every code of the engine with the name of its class in headrace._errors."""
 
 def make_exception(
     code: int,
@@ -1353,8 +1297,8 @@ def begin_timeline(attempts_per_thread: int) -> None:
     """Notes when each attempt does what, the last ones on each thread."""
 
 def end_timeline() -> tuple[list[dict[str, Any]], int]:
-    """
-    The attempts that were noted, and how many older ones were overwritten. Times are those of time.perf_counter_ns(), on Linux; 0: it did not come to that.
+    """The attempts that were noted, and how many older ones were overwritten. Times are those of
+    time.perf_counter_ns(), on Linux; 0: it did not come to that.
     """
 
 class Listing:
@@ -1364,16 +1308,16 @@ class Listing:
         """Waits; the next objects in the order of names, None at the end."""
 
     def index(self, root: str, on_progress: Callable[[int], object] | None = None) -> ObjectIndex:
-        """
-        Waits for all that is still to come, with names relative to `root`. `on_progress` is called now and then.
+        """Waits for all that is still to come, with names relative to `root`. `on_progress` is
+        called now and then.
         """
 
     def cancel(self) -> None:
         """Ends what is under way."""
 
     def progress(self) -> tuple[int, int, bool, int]:
-        """
-        Names that have arrived, requests sent, whether everything has arrived, and how many objects with the root's own name were left out.
+        """Names that have arrived, requests sent, whether everything has arrived, and how many
+        objects with the root's own name were left out.
         """
 
 class FileSource:
@@ -1382,17 +1326,14 @@ class FileSource:
     def __init__(self, descriptor: int) -> None: ...
 
 def write_from(writer: ObjectWriter, file: FileSource, begin: int, most_bytes: int) -> int:
-    """
-    Write bytes of a file from `begin` on; return how many: 0 at its end, for 1 or more asked.
-    """
+    """Write bytes of a file from `begin` on; return how many: 0 at its end, for 1 or more asked."""
 
 class ObjectWriter:
-    """
-    One object that is being written: parts of it are under way while more come.
+    """An object that is being written: it sends parts while you write more.
 
-    `Store.open_writer` gives one. The object becomes visible by `close`, whole and verified, or
-    not at all. The first error is the one that every later call raises. What is dropped without
-    `close` is aborted; so is, in a ``with`` statement, what an exception ends.
+    `Store.open_writer` returns one. `close` makes the object visible, whole and verified, or not at
+    all. After an error, every later call raises that error. A writer that is dropped without
+    `close` aborts, and so does one whose ``with`` block ends with an exception.
 
     Examples:
         >>> with store.open_writer("large.bin") as writer:
@@ -1401,10 +1342,9 @@ class ObjectWriter:
     """
 
     def write(self, data: Buffer) -> int:
-        """
-        Take all of `data`, which is copied, and return how many bytes that were.
+        """Copy all of `data`, and return its size in bytes.
 
-        Waits while as many parts are under way as may be.
+        Blocks while the maximum number of parts is in flight.
 
         Args:
             data: any contiguous buffer.
@@ -1418,8 +1358,7 @@ class ObjectWriter:
         """
 
     def write_lent(self, data: Buffer) -> int:
-        """
-        Take `data` without copying it: it must not change before `close` has returned.
+        """Write `data` without copying it: do not change it before `close` has returned.
 
         Args:
             data: any contiguous buffer, which is kept alive.
@@ -1434,13 +1373,13 @@ class ObjectWriter:
         """
 
     def close(self) -> ObjectInfo:
-        """
-        Wait until all is durable and verified, make it visible, and return what it is.
+        """Wait until all is durable and verified, make the object visible, and return its info.
 
-        A second call gives the same answer.
+        A second call returns the same.
 
         Raises:
-            PreconditionFailedError: something else is there than ``if_generation`` says.
+            PreconditionFailedError: the object that exists is not the one that ``if_generation``
+                names.
             HeadraceError: the object could not be written; nothing of it is visible.
 
         Examples:
@@ -1450,13 +1389,12 @@ class ObjectWriter:
         """
 
     def abort(self, *, patience_s: float = 5.0) -> None:
-        """
-        End it: nothing becomes visible, and what was put somewhere is removed.
+        """Give up: nothing becomes visible, and temporary objects are removed.
 
-        Without effect after `close`.
+        It has no effect after `close`.
 
         Args:
-            patience_s: how long to wait for the removal, which goes on by itself.
+            patience_s: how long to wait for their removal, which continues in the background.
 
         Raises:
             CancelledError: it was opened before a fork, in the parent process.
@@ -1481,11 +1419,11 @@ class ObjectWriter:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes were taken so far."""
+        """The number of bytes written so far."""
 
     @property
     def crc32c(self) -> int:
-        """The CRC-32C of the bytes that were taken."""
+        """The CRC-32C of the bytes written so far."""
 
     @property
     def url(self) -> str:
@@ -1493,7 +1431,7 @@ class ObjectWriter:
 
     @property
     def left_behind(self) -> str | None:
-        """What could not be removed, and why; None if nothing is left."""
+        """Which temporary objects could not be removed, and why; None if none is left."""
 
 class Batch:
     """Objects that are being read together."""
@@ -1509,8 +1447,8 @@ class Batch:
 
     def done(self) -> bool: ...
     def poll(self, at_most_s: float) -> bool:
-        """
-        Waits at most so long, and at most 50 ms; whether all is done. Signals are the caller's business.
+        """Waits at most so long, and at most 50 ms; whether all is done. Signals are the caller's
+        business.
         """
 
     def sums(self) -> list[int | None]:
@@ -1520,9 +1458,7 @@ class Batch:
         """Waits; the CRC of the bytes that came for each place of each range."""
 
     def take(self, *, return_errors: bool) -> list[Sample]:
-        """
-        Waits; a sample for each object. Raises the first error, or returns errors in place.
-        """
+        """Waits; a sample for each object. Raises the first error, or returns errors in place."""
 
 class StoreHandle:
     """A store of one engine."""
@@ -1535,14 +1471,10 @@ class StoreHandle:
         ranges: Sequence[tuple[int, int | None]] | None = None,
         sum_kind: str = "",
     ) -> Batch:
-        """
-        Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`.
-        """
+        """Starts reading; the engine sums ranges by a CRC of this kind, for `Batch.sums`."""
 
     def start_members(self, members: Sequence[tuple[str, str]]) -> Batch:
-        """
-        Starts reading members of shards, each named by the shard's name and its own.
-        """
+        """Starts reading members of shards, each named by the shard's name and its own."""
 
     def start_scattered(
         self,
@@ -1551,16 +1483,14 @@ class StoreHandle:
         *,
         sum_kind: str,
     ) -> Batch:
-        """
-        Starts reading one range of each, into places that are given as begin, end and memory; the engine sums each by a CRC of this kind, for `Batch.place_sums`.
+        """Starts reading one range of each, into places that are given as begin, end and memory;
+        the engine sums each by a CRC of this kind, for `Batch.place_sums`.
         """
 
     def start_indexed(
         self, index: ObjectIndex, indices: Sequence[int] | Buffer, into: Buffer | None = None
     ) -> Batch:
-        """
-        Starts reading these objects; `into` is filled object after object, exactly.
-        """
+        """Starts reading these objects; `into` is filled object after object, exactly."""
 
     def list_page(
         self,
@@ -1583,9 +1513,7 @@ class StoreHandle:
         max_pages_in_flight: int,
     ) -> Listing: ...
     def expect_reads(self, count: int) -> None:
-        """
-        So many reads are about to come: opens connections for them; see `Store`.
-        """
+        """Opens connections for this many reads that are about to start; see `Store`."""
 
     def stat(self, name: str) -> ObjectInfo: ...
     def stat_many(self, names: Sequence[str], missing_ok: bool) -> list[ObjectInfo | None]: ...
@@ -1611,14 +1539,10 @@ class StoreHandle:
         upload: str,
     ) -> ObjectWriter: ...
     def list_uploads(self, prefix: str) -> list[tuple[str, str, str]]:
-        """
-        Name, id and time of the multipart uploads that are neither completed nor aborted.
-        """
+        """Name, id and time of the multipart uploads that are neither completed nor aborted."""
 
     def abort_upload(self, name: str, upload_id: str) -> bool:
-        """
-        Gives a multipart upload up, with its parts. False if it was not there any more.
-        """
+        """Gives a multipart upload up, with its parts. False if it was not there any more."""
 
     def remove(self, name: str, *, if_generation: str | None) -> None: ...
     def copy(
@@ -1637,9 +1561,7 @@ class StoreHandle:
     ) -> ObjectInfo: ...
     def presigned_url(self, name: str, *, method: str, expires_s: int) -> str: ...
     def not_compared(self, name: str, kind: str) -> None:
-        """
-        Logs, once for each host, that an object was read whole and compared with nothing.
-        """
+        """Logs, once for each host, that an object was read whole and compared with nothing."""
 
     def url_of(self, name: str) -> str: ...
     def written_sums(self, in_parts: bool) -> str | None: ...
@@ -1655,11 +1577,10 @@ class StoreHandle:
 def expected_bytes(items: Sequence[str | ObjectInfo], unknown_bytes: int) -> int: ...
 
 class IndexReader:
-    """
-    Reads the entries of an index, each from the store of its root.
+    """Reads the entries of an index, each from the store of its root.
 
     Args:
-        index: what is read.
+        index: the entries.
         stores: one for each of ``index.roots``, opened there.
     """
 
@@ -1671,15 +1592,16 @@ class IndexReader:
         packed: PackedSequences | None = None,
         places: Buffer | None = None,
     ) -> Batch:
-        """
-        Starts reading these entries; `into` is filled entry after entry, exactly, or at `places`, which has an int64 for each. With `packed`, they are windows of that stream.
+        """Starts reading these entries; `into` is filled entry after entry, exactly, or at
+        `places`, which has an int64 for each. With `packed`, they are windows of that stream.
         """
 
     def members(
         self, skip_errors: bool, on_progress: Callable[[int], object] | None = None
     ) -> tuple[ObjectIndex, list[Exception], list[str]]:
-        """
-        Waits; the files in the entries, which are tars, the errors of those left out, and warnings of others. `on_progress` is called now and then with the number of tars that are done.
+        """Waits; the files in the entries, which are tars, the errors of those left out, and
+        warnings of others. `on_progress` is called now and then with the number of tars that are
+        done.
         """
 
     def start_shard(
@@ -1705,16 +1627,12 @@ class IndexReader:
 
     @property
     def expected_object_bytes(self) -> int:
-        """
-        What to take for the size of an entry that has none; learnt while reading.
-        """
+        """What to take for the size of an entry that has none; learnt while reading."""
 
     @property
     def useful_ahead(self) -> int:
-        """
-        How many entries a caller who takes them in order does well to have under way or ready.
-        """
+        """How many entries to have under way or ready when they are taken in order."""
 
     @property
     def useful_in_flight(self) -> int:
-        """How many entries a caller does well to have under way."""
+        """How many entries to have under way."""

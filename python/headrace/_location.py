@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace import _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import provider_of, require
+from headrace._store_settings import StoreOptions
 
 if TYPE_CHECKING:
     from headrace._store import Store
@@ -51,7 +52,9 @@ _ALPHABET = ascii_uppercase + ascii_lowercase
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?")
 
 
-def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Store, str]:
+def object_at(
+    url: Url, store: Store | None = None, **options: Unpack[StoreOptions]
+) -> tuple[Store, str]:
     """Return the store of the object at `url`, and the object's name there.
 
     Without `store`, the store is the bucket, or the folder that holds the file. Nothing is asked of
@@ -75,7 +78,7 @@ def object_at(url: Url, store: Store | None = None, **options: Any) -> tuple[Sto
     return _split_object(text, options)
 
 
-def root_at(url: Url = "", store: Store | None = None, **options: Any) -> Store:
+def root_at(url: Url = "", store: Store | None = None, **options: Unpack[StoreOptions]) -> Store:
     """Return the store whose root is `url`.
 
     Args:
@@ -331,7 +334,7 @@ def require_no_options_beside(store: Store | None, options: Mapping[str, Any]) -
         raise InvalidArgumentError(f"{given} belongs to the store, and store= brings its own")
 
 
-def _split_object(text: str, options: dict[str, Any]) -> tuple[Store, str]:
+def _split_object(text: str, options: Mapping[str, Any]) -> tuple[Store, str]:
     from headrace._store import Store
 
     scheme, bucket, name, normal = _engine.split_url(text)

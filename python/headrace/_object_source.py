@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace._chosen import Chosen
@@ -32,7 +32,7 @@ Stores = tuple[Store, ...]
 
 def objects_of(
     source: ShardSource | Iterable[ShardSource],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
     destination: Store | None = None,
 ) -> tuple[ObjectIndex, Stores]:
@@ -57,7 +57,9 @@ def objects_of(
 class _Found:
     """Collects objects, source after source."""
 
-    def __init__(self, destination: Store | None, options: dict[str, Any], chosen: Chosen) -> None:
+    def __init__(
+        self, destination: Store | None, options: Mapping[str, Any], chosen: Chosen
+    ) -> None:
         self._chosen = chosen
         self._destination, self._options = destination, options
         self._stores: dict[str, Store] = {}

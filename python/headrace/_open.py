@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, overload
+from typing import Literal, Unpack, overload
 
 from headrace._engine import ObjectInfo
 from headrace._errors import InvalidArgumentError
@@ -12,6 +12,7 @@ from headrace._location import directory_of, object_at, require_no_options_besid
 from headrace._options import PARTS_IN_FLIGHT, PREFETCH_BYTES, require
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store, UploadWay
+from headrace._store_settings import StoreOptions
 from headrace._writer_io import ObjectWriterIO
 
 __all__ = ["open"]
@@ -27,7 +28,7 @@ def open(  # noqa: A001
     store: Store | None = None,
     if_generation: str | None = None,
     prefetch_bytes: int = PREFETCH_BYTES,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> ObjectReaderIO: ...
 @overload
 def open(  # noqa: A001
@@ -41,8 +42,23 @@ def open(  # noqa: A001
     expected_size_bytes: int | None = None,
     max_parts_in_flight: int = PARTS_IN_FLIGHT,
     upload: UploadWay | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> ObjectWriterIO: ...
+@overload
+def open(  # noqa: A001
+    url: str | os.PathLike[str],
+    mode: str,
+    *,
+    store: Store | None = None,
+    if_generation: str | None = None,
+    prefetch_bytes: int = PREFETCH_BYTES,
+    content_type: str | None = None,
+    part_bytes: int | None = None,
+    expected_size_bytes: int | None = None,
+    max_parts_in_flight: int = PARTS_IN_FLIGHT,
+    upload: UploadWay | None = None,
+    **options: Unpack[StoreOptions],
+) -> ObjectReaderIO | ObjectWriterIO: ...
 def open(  # noqa: A001 - as in gzip, tarfile and io
     url: str | os.PathLike[str] | ObjectInfo,
     mode: str = "rb",
@@ -55,7 +71,7 @@ def open(  # noqa: A001 - as in gzip, tarfile and io
     expected_size_bytes: int | None = None,
     max_parts_in_flight: int = PARTS_IN_FLIGHT,
     upload: UploadWay | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> ObjectReaderIO | ObjectWriterIO:
     """Open an object as a binary file: ``gs://bucket/name``, ``file:///path`` or a path.
 

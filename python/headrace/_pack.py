@@ -10,19 +10,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import CellType, CodeType
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._errors import HeadraceError, with_url
 from headrace._location import Url, root_at
+from headrace._on_error import OnError, require_on_error
 from headrace._options import MiB, integer, require, require_bytes, require_count
 from headrace._pack_place import Place, Record
 from headrace._pack_shard import TOKEN_TYPES, Encode, Events, Job, Transform
 from headrace._pack_source import entries_of, with_folder_labels
 from headrace._progress import ProgressOption, choose_progress
-from headrace._shards import OnError, ShardSource, require_on_error
+from headrace._shards import ShardSource
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 
 __all__ = ["Executor", "Packed", "pack", "pack_tokens"]
 
@@ -84,7 +86,7 @@ def pack(
     overwrite: bool = False,
     on_error: OnError = "raise",
     progress: ProgressOption = False,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Packed:
     """Pack objects into tar shards, as WebDataset has them, and save an index of their members.
 
@@ -200,7 +202,7 @@ def pack_tokens(
     overwrite: bool = False,
     on_error: OnError = "raise",
     progress: ProgressOption = False,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Packed:
     """Make files of tokens, one document of each object, as `headrace.torch.TokenDataset` reads.
 
@@ -278,7 +280,7 @@ class _Packing:
         seed: int,
         executor: Executor,
         on_error: OnError,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
     ) -> None:
         shard_bytes = require_bytes("shard_bytes", shard_bytes, minimum=1)
         if shard_samples is not None:

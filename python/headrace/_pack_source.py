@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex
 from headrace._object_source import Stores, objects_of
+from headrace._on_error import OnError
 from headrace._options import require
-from headrace._shards import COMPRESSED_SUFFIXES, MEMBER, OnError, ShardSource, members_of
+from headrace._shards import COMPRESSED_SUFFIXES, MEMBER, ShardSource, members_of
 from headrace._sources import folder_labels
 from headrace._store import Store
 
@@ -20,7 +21,7 @@ def entries_of(
     source: ShardSource | Iterable[ShardSource],
     destination: Store,
     on_error: OnError,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
 ) -> tuple[ObjectIndex, Stores]:
     """Return what is to be packed, with all sizes, and the store of each of its roots.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import headrace.checkpoint
 from headrace._engine import ObjectInfo, crc32c
@@ -13,6 +13,8 @@ from headrace._errors import InvalidArgumentError, PreconditionFailedError
 from headrace._location import Url, is_local, object_at
 from headrace._options import require
 from headrace._store import Store
+from headrace.checkpoint._loading import LoadKeywords
+from headrace.checkpoint._saving import SaveKeywords
 
 __all__ = ["ranks", "report", "restore"]
 
@@ -89,7 +91,7 @@ def ranks() -> dict[str, int]:
     return {"rank": context.get_world_rank(), "world_size": context.get_world_size()}
 
 
-def report(metrics: dict[str, Any], state: Any, url: Url, **options: Any) -> None:
+def report(metrics: dict[str, Any], state: Any, url: Url, **options: Unpack[SaveKeywords]) -> None:
     """Save a state at a URL, and report it to Ray Train as a checkpoint.
 
     Every worker must call this after the same step, as ``ray.train.report``. The worker of rank 0
@@ -133,7 +135,7 @@ def report(metrics: dict[str, Any], state: Any, url: Url, **options: Any) -> Non
         train.report(metrics, checkpoint=train.Checkpoint.from_directory(folder))
 
 
-def restore(checkpoint: Any = None, **options: Any) -> Any:
+def restore(checkpoint: Any = None, **options: Unpack[LoadKeywords]) -> Any:
     """Return the state of a checkpoint that `report` has made, or None if there is none.
 
     In a worker, that is the newest one of the run: Ray gives it to a run that it starts again after
@@ -173,8 +175,9 @@ def restore(checkpoint: Any = None, **options: Any) -> Any:
                 "this checkpoint: read it as it was written"
             )
         pointer = json.loads(file.read_text())
-    loading = {name: options.pop(name) for name in _OF_LOAD & options.keys()}
-    store, name = object_at(pointer["url"], **options)
+    loading: dict[str, Any] = dict(options)
+    of_store = {name: loading.pop(name) for name in options.keys() - _OF_LOAD}
+    store, name = object_at(pointer["url"], **of_store)
     info = store.stat(name)
     _require_saved(store, info, pointer)
     state = headrace.checkpoint.load(name, store=store, **loading)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
+from headrace._binary_file import BinaryFile
 from headrace._contexts import context
 from headrace._engine import ObjectInfo, Sample
 from headrace._errors import CorruptDataError, HeadraceError, PreconditionFailedError
@@ -72,7 +73,7 @@ class _Fetch:
             self._batch.cancel()
 
 
-class ObjectReaderIO(io.BufferedIOBase):
+class ObjectReaderIO(BinaryFile):
     """An object that is being read, as a binary file.
 
     It is pinned to the generation that was there when it was opened: a change shows as

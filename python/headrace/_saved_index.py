@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 from headrace import _engine
@@ -14,13 +15,15 @@ from headrace._store import Store
 __all__ = ["load", "reduce", "save"]
 
 
-def save(index: ObjectIndex, url: Url, store: Store | None, options: dict[str, Any]) -> ObjectInfo:
+def save(
+    index: ObjectIndex, url: Url, store: Store | None, options: Mapping[str, Any]
+) -> ObjectInfo:
     """See `ObjectIndex.save`."""
     store, name = object_at(url, store, **options)
     return store.write(name, _engine.index_image(index))
 
 
-def load(url: Url, store: Store | None, options: dict[str, Any]) -> ObjectIndex:
+def load(url: Url, store: Store | None, options: Mapping[str, Any]) -> ObjectIndex:
     """See `ObjectIndex.load`."""
     store, name = object_at(url, store, **options)
     sample = store.read(name)

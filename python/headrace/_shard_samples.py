@@ -9,8 +9,9 @@ from typing import Any
 
 from headrace import _engine
 from headrace._engine import ObjectIndex
+from headrace._on_error import OnError
 from headrace._options import require
-from headrace._shards import MEMBER, OnError, tell_errors
+from headrace._shards import MEMBER, tell_errors
 
 __all__ = ["FIELDS", "KEY", "field_names", "is_indexed", "samples_of"]
 

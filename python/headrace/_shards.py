@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
 
 from headrace import _engine
 from headrace._chosen import Chosen
 from headrace._engine import ObjectIndex, ObjectInfo
-from headrace._errors import HeadraceError, NotFoundError
+from headrace._errors import NotFoundError
 from headrace._location import (
     Url,
     before_wildcards,
@@ -21,19 +21,19 @@ from headrace._location import (
     require_no_options_beside,
     root_at,
 )
+from headrace._on_error import OnError, is_of_the_data, require_on_error
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
 from headrace._sources import sources_of
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 
 __all__ = [
     "COMPRESSED_SUFFIXES",
-    "OnError",
     "ShardSource",
     "index_members",
     "members_of",
-    "require_on_error",
     "shards_named",
     "shards_of",
     "tell_errors",
@@ -41,9 +41,6 @@ __all__ = [
 
 ShardSource = Url | Store | ObjectIndex
 """Where shards are."""
-
-OnError = Literal["raise", "skip"] | Callable[[HeadraceError], object]
-"""What to do about a shard that cannot be read."""
 
 MEMBER = "member"
 """The column of an index of members that has their names."""
@@ -62,7 +59,7 @@ def index_members(
     hidden: bool = False,
     on_error: OnError = "raise",
     progress: CountOption = False,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> ObjectIndex:
     """Return an index of the files in tar shards, made by reading little more than their headers.
 
@@ -91,7 +88,8 @@ def index_members(
             the folder. A pattern that has such a part takes them, and so does the name of a shard.
         on_error: ``"raise"``: the first shard that cannot be read is an error. ``"skip"``: it is
             left out, and the log says so. A function: it is left out, and the function is called
-            with the error, which has the shard's ``url``.
+            with the error, which has the shard's ``url``. An outage or a refusal of rights says
+            nothing about a shard, and is raised in any case.
         progress: shows how many shards are done: True shows a tqdm bar; a function is called with
             the number so far and None.
         options: options of `headrace.Store`, if no store is given: ``endpoint=...``.
@@ -129,17 +127,16 @@ def members_of(
     return members, len(errors)
 
 
-def require_on_error(on_error: OnError) -> None:
-    """Refuse what says nothing about errors."""
-    require(
-        on_error in ("raise", "skip") or callable(on_error),
-        f"on_error is {on_error!r}; it must be 'raise', 'skip' or a function of an error",
-    )
-
-
 def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
-    """Tell of shards that were left out."""
-    for error in cast(Sequence[HeadraceError], errors):
+    """Tell of shards that were left out; what is not about a shard is raised.
+
+    Raises:
+        HeadraceError: an outage, for one.
+    """
+    for error in errors:
+        if not is_of_the_data(error):
+            raise error
+    for error in errors:
         if callable(on_error):
             on_error(error)
         else:
@@ -149,7 +146,7 @@ def tell_errors(errors: Sequence[Exception], on_error: OnError) -> None:
 def shards_of(
     source: ShardSource | Iterable[ShardSource],
     store: Store | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
     suffixes: tuple[str, ...] = _SUFFIXES,
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
@@ -174,7 +171,7 @@ def shards_of(
 
 
 def shards_named(
-    urls: Iterable[str], options: dict[str, Any]
+    urls: Iterable[str], options: Mapping[str, Any]
 ) -> tuple[ObjectIndex, tuple[Store, ...]]:
     """Return these shards, in their order, with their sizes; no URL is a pattern or a folder."""
     found = _Shards(None, options, Chosen(), _SUFFIXES, may_be_folders=False)
@@ -189,7 +186,7 @@ class _Shards:
     def __init__(
         self,
         store: Store | None,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
         chosen: Chosen,
         suffixes: tuple[str, ...],
         *,

@@ -44,7 +44,10 @@ from headrace._read_ahead import as_batch, read_ahead, start_batch
 from headrace._store_settings import StoreSettings
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Buffer
+
+    BytesLike = Buffer | torch.Tensor
 
 
 __all__ = ["ListPage", "Prefix", "Store"]
@@ -525,7 +528,7 @@ class Store:
         *,
         begin: int | None = None,
         end: int | None = None,
-        into: Buffer | None = None,
+        into: BytesLike | None = None,
     ) -> Sample:
         """Read one object, or the bytes ``[begin, end)`` of it.
 
@@ -558,7 +561,7 @@ class Store:
         self,
         ranges: Iterable[tuple[NameOrInfo, int, int]],
         *,
-        into: Sequence[Buffer] | None = None,
+        into: Sequence[BytesLike] | None = None,
     ) -> builtins.list[Sample]:
         """Read parts of objects, all at once, and return them in the order of `ranges`.
 
@@ -593,7 +596,7 @@ class Store:
         self,
         names: Iterable[NameOrInfo],
         *,
-        into: Sequence[Buffer] | None = None,
+        into: Sequence[BytesLike] | None = None,
         errors: Literal["raise"] = "raise",
     ) -> builtins.list[Sample]: ...
     @overload
@@ -601,14 +604,14 @@ class Store:
         self,
         names: Iterable[NameOrInfo],
         *,
-        into: Sequence[Buffer] | None = None,
+        into: Sequence[BytesLike] | None = None,
         errors: Literal["return"],
     ) -> builtins.list[Sample | HeadraceError]: ...
     def read_many(
         self,
         names: Iterable[NameOrInfo],
         *,
-        into: Sequence[Buffer] | None = None,
+        into: Sequence[BytesLike] | None = None,
         errors: Literal["raise", "return"] = "raise",
     ) -> Any:
         """Read many objects at once, and return them in the order of `names`.
@@ -738,7 +741,7 @@ class Store:
     def write(
         self,
         name: str,
-        data: Buffer,
+        data: BytesLike,
         *,
         if_generation: str | None = None,
         content_type: str | None = None,

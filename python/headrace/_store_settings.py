@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from headrace import _engine
 from headrace._aws_configuration import AwsConfiguration, aws_configuration
@@ -27,7 +27,27 @@ from headrace._options import (
     require_header,
 )
 
-__all__ = ["StoreSettings"]
+__all__ = ["LoadOptions", "StoreOptions", "StoreSettings"]
+
+
+class LoadOptions(TypedDict, total=False):
+    """The keywords of `Store` where `verify` is one of the function's own."""
+
+    endpoint: str | None
+    credentials: CredentialsOption
+    user_agent_suffix: str
+    retry: RetryOptions
+    timeout: TimeoutOptions
+    parallel: ParallelOptions
+    on_change: OnChange
+    content_encoding: ContentEncoding
+    provider: ProviderOptions | None
+
+
+class StoreOptions(LoadOptions, total=False):
+    """The keywords of `Store`, which explains them, as type checkers see them."""
+
+    verify: VerifyOption
 
 
 @dataclass(frozen=True, kw_only=True)

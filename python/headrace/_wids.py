@@ -26,7 +26,7 @@ def is_wids(source: Any) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def shards_in_wids(
-    url: str | os.PathLike[str], options: dict[str, Any]
+    url: str | os.PathLike[str], options: Mapping[str, Any]
 ) -> tuple[ObjectIndex, tuple[Store, ...], list[int]]:
     """Return the shards that an index names, their stores, and the number of samples of each.
 

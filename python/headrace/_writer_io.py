@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headrace import _engine
+from headrace._binary_file import BinaryFile
 from headrace._engine import ObjectInfo, ObjectWriter
 from headrace._errors import HeadraceError, InvalidArgumentError, text_of
 from headrace._handled import Handled
@@ -57,7 +58,7 @@ def takes_files(file: Any) -> bool:
     return isinstance(file, ObjectWriterIO) and isinstance(file._writer, ObjectWriter)
 
 
-class ObjectWriterIO(io.BufferedIOBase):
+class ObjectWriterIO(BinaryFile):
     """An object that is being written, as a binary file.
 
     What is written goes on its way in parts while more comes. `close`, or the end of a ``with``,

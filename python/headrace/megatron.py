@@ -18,12 +18,13 @@ import sys
 import threading
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from headrace._errors import InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._location import after_scheme, is_url, object_at, scheme_of
 from headrace._open import open as open_object
+from headrace._store_settings import StoreOptions
 
 __all__ = ["install"]
 
@@ -37,7 +38,7 @@ _options: dict[str, Any] = {}
 _before: dict[str, Any] = {}  # what took the place of Megatron's own functions: those
 
 
-def install(**options: Any) -> None:
+def install(**options: Unpack[StoreOptions]) -> None:
     """Let Megatron-Core read datasets at all URLs that headrace knows.
 
     Call it before datasets are built, in every process that builds them; a worker that was started
@@ -170,3 +171,7 @@ _REPLACED: Mapping[str, Any] = {
     "cache_index_file": _cache_index_file,
     "dataset_exists": _dataset_exists,
 }
+
+
+def __dir__() -> list[str]:
+    return __all__  # not what it imports

@@ -10,17 +10,19 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace import _engine
 from headrace._chosen import Chosen, OptionalSuffix
 from headrace._engine import ObjectIndex
 from headrace._entry_reads import EntryReads
 from headrace._object_source import Stores, objects_of
+from headrace._on_error import OnError, require_on_error
 from headrace._options import MiB, require, require_bytes
 from headrace._ray_train import ranks, report, restore
 from headrace._shard_samples import FIELDS, field_names, is_indexed, samples_of
-from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
+from headrace._shards import ShardSource, members_of, shards_of
+from headrace._store_settings import StoreOptions
 
 try:
     import pyarrow
@@ -58,7 +60,7 @@ def read_objects(
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Any:
     """Return a dataset of Ray Data with a row for each object: its URL, and its bytes.
 
@@ -116,7 +118,7 @@ def read_shards(
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> Any:
     """Return a dataset of Ray Data with a row for each sample in tar shards.
 
@@ -378,3 +380,7 @@ def _content(values: Sequence[Buffer | None]) -> Any:
         pyarrow.large_binary(), len(values),
         [there, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)],
     )  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__  # not what it imports

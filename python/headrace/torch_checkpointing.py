@@ -20,13 +20,14 @@ import errno
 import io
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from headrace._errors import NotFoundError, PreconditionFailedError
 from headrace._location import Url, directory_of, is_local, root_at
 from headrace._open import open as open_object
 from headrace._options import require
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 
 try:
     from torch_checkpointing.storage.base_storage import ReadArgs, Storage, StorageConfig
@@ -81,7 +82,7 @@ class ObjectStorageConfig(StorageConfig):
         temp_dir_prefix: str = "tmp_",
         part_bytes: int | None = None,
         expected_size_bytes: int | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         self._root = root_at(url, store, **options)
         self._sizes = _Sizes(part_bytes, expected_size_bytes)
@@ -365,3 +366,7 @@ def _occupied(source: Path, target: Path, code: int) -> FileExistsError:
         f"{source} is not renamed: something else is there; delete it first, to replace it",
         str(target),
     )
+
+
+def __dir__() -> list[str]:
+    return __all__  # not what it imports

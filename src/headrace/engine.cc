@@ -174,8 +174,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
 
   Mutex mutex;
   // Stores share hosts, and hosts outlive stores, because their connections and limits are worth
-  // keeping. Of those that nobody uses, only so many: the addresses of a cluster's hosts may change
-  // as long as a process runs.
+  // keeping. Of unused hosts only the last few are kept: in a long run, the addresses of a
+  // cluster may change without end.
   static constexpr size_t kMostUnused = 32;
   struct KnownHost {
     std::shared_ptr<Host> host;

@@ -23,6 +23,14 @@ PART = 1 << 16
 LARGE = bytes(i * 11 % 253 for i in range(3 * PART + 17))
 
 both_ways = pytest.mark.parametrize("direct", [True, False], ids=["direct", "by-the-proxy"])
+# With real clusters; the fault server shows the other way.
+both_ways_slowly = pytest.mark.parametrize(
+    "direct",
+    [
+        pytest.param(True, id="direct"),
+        pytest.param(False, id="by-the-proxy", marks=pytest.mark.soak),
+    ],
+)
 
 
 @pytest.fixture(scope="module", params=["A", "B"])
@@ -279,7 +287,7 @@ def filled(cluster: AistoreCluster, direct: bool) -> headrace.Store:
 
 
 @pytest.mark.slow
-@both_ways
+@both_ways_slowly
 def test_a_real_cluster_goes_on_when_its_proxy_moves_and_when_the_endpoint_is_killed(
     cluster: AistoreCluster, direct: bool
 ) -> None:
@@ -292,7 +300,7 @@ def test_a_real_cluster_goes_on_when_its_proxy_moves_and_when_the_endpoint_is_ki
 
 
 @pytest.mark.slow
-@both_ways
+@both_ways_slowly
 def test_a_real_endpoint_is_killed_under_reads_listings_and_writes(
     cluster: AistoreCluster, direct: bool
 ) -> None:

@@ -195,7 +195,11 @@ def bucket(fake_gcs: FakeGcsServer, gcs_bucket: str) -> str:
             ITERABLE_DEMO, "fork", ["--num-workers=2"], id="iterable-fork", marks=pytest.mark.soak
         ),
         pytest.param(
-            ITERABLE_DEMO, "spawn", ["--initialize-storage-client=1"], id="iterable-spawn"
+            ITERABLE_DEMO,
+            "spawn",
+            ["--initialize-storage-client=1"],
+            id="iterable-spawn",
+            marks=pytest.mark.soak,
         ),
     ],
 )

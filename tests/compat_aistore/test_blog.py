@@ -137,7 +137,7 @@ def group_of(bucket: Bucket, pictures: dict[str, bytes]) -> ObjectGroup:
     return bucket.objects(obj_names=[*pictures])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.soak), 2])
 def test_a_network_learns_from_pictures_in_a_bucket(
     bucket: Bucket, pictures: dict[str, bytes], workers: int
 ) -> None:

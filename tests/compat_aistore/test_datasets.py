@@ -237,7 +237,10 @@ def test_batches_of_one_come_in_the_order_of_the_listing(
     assert (count("list"), count("media")) == (1, 100)
 
 
-@pytest.mark.parametrize(("method", "workers"), [("fork", 4), ("spawn", 2), ("forkserver", 2)])
+@pytest.mark.parametrize(
+    ("method", "workers"),
+    [("fork", 4), pytest.param("spawn", 2, marks=pytest.mark.soak), ("forkserver", 2)],
+)
 def test_workers_make_one_listing_in_each_epoch(
     server: FaultServer, objects: dict[str, bytes], count: Count, method: str, workers: int
 ) -> None:

@@ -121,6 +121,7 @@ def test_the_batch_script_asks_for_the_nodes_that_it_uses() -> None:
     subprocess.run(["bash", "-n", str(BATCH)], check=True)
 
 
+@pytest.mark.soak  # the job of two pods stands for it
 def test_the_batch_script_trains_on_two_nodes(tmp_path: Path, programs: Path) -> None:
     def run_batch() -> list[Completed]:
         done = run(

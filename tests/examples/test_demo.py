@@ -251,6 +251,7 @@ def test_on_a_distant_server_it_is_stopped_and_killed_and_comes_to_the_same_weig
     assert training - lost == names_of(first["batches"] * 2)
 
 
+@pytest.mark.soak  # `.ci/run` runs the demo on gs://, too
 def test_it_counts_what_a_distant_server_counts(
     distant_server: DistantServer, run_in_folder: RunInFolder, tmp_path: Path
 ) -> None:

@@ -141,7 +141,13 @@ def test_the_code_runs_on_a_server(
 
 
 @pytest.mark.parametrize(
-    "document", [name for name in DOCUMENTS if Path(name).name not in NOT_ON_A_FOLDER]
+    "document",
+    [
+        # tests/ray calls what ray.md calls; a cluster of its own takes most of the time.
+        pytest.param(name, marks=pytest.mark.soak if Path(name).name == "ray.md" else ())
+        for name in DOCUMENTS
+        if Path(name).name not in NOT_ON_A_FOLDER
+    ],
 )
 def test_the_code_runs_on_a_folder(document: str, folders: Path, tmp_path: Path, run: Run) -> None:
     source = program(document).replace(README_URL, repr(str(tmp_path / "example")))

@@ -13,6 +13,7 @@ import random
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -902,3 +903,110 @@ def test_a_folder_may_be_called_like_a_file(store: headrace.Store) -> None:
         with pytest.raises(headrace.NotFoundError) as caught:
             numbers(*missing)
         assert caught.value.url == store.url_of("z.parquet")
+
+
+# ---- what is left out
+
+
+def number_unless(*bad: int) -> Callable[[Any], Any]:
+    def transform(row: dict[str, Any]) -> int:
+        found: int = row["number"]
+        if found in bad:
+            raise LookupError(found)
+        return found
+
+    return transform
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_whose_transform_raises_are_left_out(local: headrace.Store, shuffle: bool) -> None:
+    bad = (3, 4, 50)
+
+    def dataset_of(on_error: Any = "skip", **more: Any) -> ParquetDataset:
+        return ParquetDataset(
+            local, number_unless(*bad), columns=["number"], shuffle=shuffle, on_error=on_error,
+            **more,
+        )  # fmt: skip
+
+    every = list(ParquetDataset(local, number, columns=["number"], shuffle=shuffle))
+    left = [each for each in every if each not in bad]
+    told: list[Any] = []
+    assert list(dataset_of(told.append)) == left
+    assert sorted(each.index for each in told) == sorted(bad)
+    assert all(each.url.startswith(local.url) for each in told)
+    with pytest.raises(headrace.CorruptDataError, match=r"3 samples of epoch 0.*max_skipped is 2"):
+        list(dataset_of(max_skipped=2))
+    dataset = dataset_of()
+    rows = iter(dataset)
+    for at in range(1, len(left)):
+        next(rows)
+        if at % 16:
+            continue
+        state = dataset.state_dict()
+        for states in (state, [state]):
+            other = dataset_of()
+            other.load_state_dict(states)
+            assert sorted(other) == sorted(left[at:])
+            refused = dataset_of(max_skipped=2)
+            refused.load_state_dict(states)
+            if set(every[every.index(left[at - 1]) :]) & set(bad):
+                with pytest.raises(headrace.CorruptDataError, match="3 samples of epoch 0"):
+                    list(refused)
+    with pytest.raises(LookupError):
+        dataset.rows([3])
+
+
+def test_a_batch_of_rows_whose_transform_raises_counts_as_its_rows(local: headrace.Store) -> None:
+    def transform(batch: pa.Table) -> list[int]:
+        found: list[int] = batch["number"].to_pylist()
+        if 25 in found:
+            raise LookupError
+        return found
+
+    def dataset_of(most: int) -> ParquetDataset:
+        return ParquetDataset(
+            local, transform, columns=["number"], batch_size=10, on_error="skip", max_skipped=most
+        )
+
+    found = [each for batch in dataset_of(10) for each in batch]
+    assert found == [*range(20), *range(30, 101)]
+    with pytest.raises(headrace.CorruptDataError, match="10 samples of epoch 0"):
+        list(dataset_of(9))
+
+
+def test_a_row_group_counts_as_its_rows_before_and_after_a_resume(tmp_path: Path) -> None:
+    for file in range(3):
+        (tmp_path / f"{file}.parquet").write_bytes(packed(table(file * 10, 10)))
+
+    def dataset_of(most: int) -> ParquetDataset:
+        return ParquetDataset(
+            tmp_path, number, columns=["number"], on_error="skip", max_skipped=most
+        )
+
+    data = bytearray((tmp_path / "1.parquet").read_bytes())
+    data[4:60] = b"\xff" * 56
+    (tmp_path / "1.parquet").write_bytes(data)
+    first, last, few = dataset_of(10), dataset_of(10), dataset_of(9)
+    rows = iter(first)
+    assert list(itertools.islice(rows, 11)) == [*range(10), 20]
+    state = first.state_dict()
+    assert state["skipped"] == 10
+    last.load_state_dict(state)
+    assert list(last) == list(range(21, 30))
+    with pytest.raises(headrace.CorruptDataError, match=r"10 samples.*1\.parquet.*row group 0"):
+        list(few)
+
+
+def test_an_outage_is_no_bad_row_group(server: FaultServer, gcs: headrace.Store) -> None:
+    fill(gcs, [10, 10])
+    store = headrace.Store(
+        gcs.url, endpoint=server.url, retry=headrace.RetryOptions(max_attempts=1)
+    )
+    dataset = ParquetDataset(store, number, columns=["number"], on_error="skip")
+    for status, error in ((403, headrace.PermissionDeniedError), (503, headrace.UnavailableError)):
+        server.faults(
+            [{"match": {"kind": "media", "path_contains": "001"}, "action": {"status": status}}]
+        )
+        with pytest.raises(error):
+            list(dataset)
+    server.faults([])

@@ -7,7 +7,8 @@ import pytest
 from testing.faultserver.client import FaultServer
 from tests.process.conftest import RunChild, wait_until_closed
 
-METHODS = ["fork", "spawn", "forkserver"]
+# A server of forks stands for what starts anew.
+METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.soak), "forkserver"]
 
 
 @pytest.mark.parametrize("used_before", [False, True])

@@ -1,11 +1,8 @@
-"""The public list, and its types as a user's checker sees them."""
+"""What is public. tests/types has its types, as a user's checker sees them."""
 
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,80 +12,6 @@ import pytest
 
 import headrace
 from tests.python.public import public_callables
-
-GOOD = """
-    import headrace
-    import torch
-
-    store = headrace.Store("gs://bucket", retry=headrace.RetryOptions(max_attempts=3))
-    sample: headrace.Sample = store.read("a", into=bytearray(5))
-    tensor: torch.Tensor = sample.tensor()
-    data: bytes = sample.bytes()
-    view = memoryview(sample)
-    names: list[str] = [info.name for info in store.list("a/", delimiter="/")]
-    samples: list[headrace.Sample] = store.read_many(names)
-    either: list[headrace.Sample | headrace.HeadraceError] = store.read_many(names, errors="return")
-    for batch in store.read_batches([names], prefetch_bytes=8 * headrace.MiB):
-        first: headrace.Sample = batch[0]
-    size: int = store.stat("a").size_bytes
-    maybe: headrace.ObjectInfo | None = store.stat("a", missing_ok=True)
-    page: headrace.ListPage = store.list_page()
-    index: headrace.ObjectIndex = store.index("a/").filter(suffix=(".jpg", ".png"))[1:]
-    last: headrace.ObjectInfo = index[-1]
-    again: headrace.ObjectIndex = headrace.ObjectIndex.load("a", endpoint="http://localhost:1")
-    picked: headrace.ObjectIndex = again.select(range(5))
-    read: list[headrace.Sample] = store.read_many(picked)
-    store.write("a", b"hello", if_generation="absent")
-    count: int = headrace.metrics().requests_total
-"""
-
-# One error a line.
-BAD = """
-    import headrace
-
-    headrace.Store()
-    headrace.Store("gs://b", on_change="ignore")
-    headrace.RetryOptions(3)
-    headrace.Store("gs://b").read(b"name")
-    headrace.Store("gs://b").write("a", "text")
-    headrace.Store("gs://b").stat("a", missing_ok=True).size_bytes
-    headrace.Store("gs://b").read_many(["a"], errors="ignore")
-    headrace.Store("gs://b").read("a").size_bytes = 3
-    headrace.Store("gs://b").index().select(["a"])
-    headrace.Store("gs://b").index()[0] = 5
-    headrace.ObjectIndex.from_objects(["a"])
-"""
-
-
-@pytest.fixture(scope="module")
-def refused_lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int]]:
-    """The lines of both snippets that mypy refuses. It reads the package once for both."""
-    pytest.importorskip("mypy")
-    folder = tmp_path_factory.mktemp("snippets")
-    # The types of other packages take a minute to read, and are not what is tested.
-    config = folder / "mypy.ini"
-    config.write_text(
-        "[mypy]\nfollow_imports = skip\n[mypy-headrace,headrace.*]\nfollow_imports = normal\n"
-    )
-    snippets = {"good": GOOD, "bad": BAD}
-    for name, snippet in snippets.items():
-        (folder / f"{name}.py").write_text(textwrap.dedent(snippet))
-    package = Path(headrace.__file__).resolve().parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
-        + ["--config-file", str(config), "--cache-dir", str(folder / "cache")]
-        + [str(folder / f"{name}.py") for name in snippets],
-        env={"MYPYPATH": str(package), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    return {
-        name: {int(line.split(":")[1]) for line in errors if f"{name}.py:" in line}
-        for name in snippets
-    }
 
 
 def test_the_list_is_sorted_and_complete() -> None:
@@ -107,16 +30,6 @@ def test_what_is_public_says_so(name: str) -> None:
     if not isinstance(thing, int):
         assert thing.__module__ == "headrace"
         assert thing.__doc__
-
-
-@pytest.mark.slow
-def test_a_good_snippet_has_the_types_it_expects(refused_lines: dict[str, set[int]]) -> None:
-    assert refused_lines["good"] == set()
-
-
-@pytest.mark.slow
-def test_a_bad_snippet_is_refused_in_every_line(refused_lines: dict[str, set[int]]) -> None:
-    assert refused_lines["bad"] == set(range(4, len(textwrap.dedent(BAD).splitlines()) + 1))
 
 
 # ---- one interface
@@ -195,6 +108,7 @@ def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
         "headrace.ray",
         "headrace.torch",
         "headrace.torch_checkpointing",
+        "headrace.types",
     }
     folder = Path(headrace.__file__).resolve().parent
     files = (path.relative_to(folder.parent) for path in folder.rglob("*.py"))

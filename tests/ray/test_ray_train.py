@@ -110,6 +110,7 @@ def steps_in(storage: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+@pytest.mark.soak  # tests/examples/test_elastic.py stands for it
 def test_a_lost_worker_costs_the_steps_since_the_report_and_no_sample(
     data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_lost_worker_costs_the_steps_since_the_report_and_no_sample(
     assert names == Counter(f"{i:03d}" for i in range(COUNT))
 
 
-@pytest.mark.soak  # the lost worker stands for it
+@pytest.mark.soak
 def test_one_worker_goes_on_where_two_have_stopped(
     data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -363,7 +363,9 @@ def own_forkserver() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_forkserver")
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method", ["fork", pytest.param("spawn", marks=pytest.mark.soak), "forkserver"]
+)
 def test_another_process_reads_from_where_an_opened_store_does(
     method: str, machine: Machine, there: FaultServer
 ) -> None:

@@ -367,3 +367,20 @@ def test_it_is_saved_selected_and_loaded_as_any_index(store: headrace.Store) -> 
     pictures = [i for i, name in enumerate(index.column("member")) if name.endswith(".jpg")]
     some = loaded.select(array.array("q", pictures))
     assert [name for name, _ in contents(store, some)] == [f"{i:06d}.jpg" for i in range(6)]
+
+
+def test_an_outage_is_no_broken_shard(server: FaultServer, gcs: headrace.Store) -> None:
+    for shard in range(2):
+        gcs.write(f"{shard}.tar", tar([("a.txt", b"a")]))
+    store = headrace.Store(
+        gcs.url, endpoint=server.url, retry=headrace.RetryOptions(max_attempts=1)
+    )
+    told: list[Any] = []
+    for status, error in ((403, headrace.PermissionDeniedError), (503, headrace.UnavailableError)):
+        server.faults(
+            [{"match": {"kind": "media", "path_contains": "1.tar"}, "action": {"status": status}}]
+        )
+        with pytest.raises(error):
+            headrace.index_members(store, on_error=told.append)
+    assert told == []
+    server.faults([])

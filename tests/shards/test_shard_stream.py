@@ -816,15 +816,129 @@ def test_broken_shards_are_left_out_if_that_is_wanted(
     ]
     with caplog.at_level(logging.WARNING, "headrace"):
         assert list(ShardStream(store, number_of, on_error="skip")) == numbers
-    assert caplog.text.count("left out from sample") == 2
+    first, total = [record.getMessage() for record in caplog.records]
+    assert f"shard-001{suffix}" in first
+    assert "from sample " in first
+    assert "2 units of unknown size of epoch 0" in total
+    assert f"shard-001{suffix}" in total
+    assert f"shard-002{suffix}" in total
 
 
 def test_if_all_shards_are_left_out_that_is_an_error(store: headrace.Store) -> None:
     for name in ("a.tar", "b.tar"):
         store.write(name, b"no tar at all" * 100)
     for options in ({}, {"epoch_samples": 10}):
-        with pytest.raises(headrace.InvalidArgumentError, match="2 shards in a row"):
+        with pytest.raises(headrace.CorruptDataError, match=r"there is no sample.*a\.tar.*b\.tar"):
             list(ShardStream(store, on_error="skip", **options))
+
+
+def number_unless(*bad: int) -> Callable[[dict[str, Any]], int]:
+    def transform(fields: dict[str, Any]) -> int:
+        number = number_of(fields)
+        if number in bad:
+            raise LookupError(number)
+        return number
+
+    return transform
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("shuffle_window", [0, 5])
+def test_samples_whose_transform_raises_are_left_out(
+    local: headrace.Store, shuffle_window: int, indexed: bool
+) -> None:
+    source: Any = headrace.index_members(local.url) if indexed else local
+    how: dict[str, Any] = {"shuffle": True, "shuffle_window": shuffle_window}
+
+    def stream_of(on_error: Any = "skip", **more: Any) -> ShardStream:
+        return ShardStream(source, number_unless(3, 4, 21), on_error=on_error, **how, **more)
+
+    every = list(ShardStream(source, number_of, **how))
+    left = [number for number in every if number not in (3, 4, 21)]
+    told: list[Any] = []
+    assert list(stream_of(told.append)) == left
+    assert sorted(each.args[0] for each in told) == [3, 4, 21]
+    assert all(each.member == f"{each.args[0]:06d}" for each in told)
+    assert all(each.url.startswith(local.url) for each in told)
+    with pytest.raises(headrace.CorruptDataError, match=r"3 samples of epoch 0.*max_skipped is 2"):
+        list(stream_of(max_skipped=2))
+    stream = stream_of()
+    iterator = iter(stream)
+    for at in range(1, len(left)):
+        next(iterator)
+        if at % 16:
+            continue
+        state = json.loads(json.dumps(stream.state_dict()))
+        for states in (state, [state]):
+            other = stream_of()
+            other.load_state_dict(states)
+            rest = list(other)
+            assert sorted(rest) == sorted(left[at:])
+            refused = stream_of(max_skipped=2)
+            refused.load_state_dict(states)
+            if any(number in every[every.index(left[at - 1]) :] for number in (3, 4, 21)):
+                with pytest.raises(headrace.CorruptDataError, match="3 samples of epoch 0"):
+                    list(refused)
+
+
+def test_what_the_trainer_handles_is_no_outage_of_a_shard(store: headrace.Store) -> None:
+    pack(store, [3, 3])
+    store.write("shard-001.tar", tar(samples_of(3, 3, 300))[:4000])
+    try:
+        raise ConnectionResetError
+    except ConnectionResetError:
+        assert list(ShardStream(store, number_of, on_error="skip")) == [0, 1, 2, 3]
+
+
+def test_a_reader_goes_on_until_it_has_the_samples_of_an_epoch(local: headrace.Store) -> None:
+    stream = ShardStream(local, number_unless(3, 4), epoch_samples=20, on_error="skip")
+    found = list(stream)
+    assert len(found) == 20
+    assert not {3, 4} & set(found)
+
+
+def test_the_rest_of_a_shard_counts_as_its_samples(tmp_path: Path) -> None:
+    store = headrace.Store(tmp_path)
+    pack(store, [3, 20, 3])
+    path = tmp_path / "shard-001.tar"
+    data = bytearray(path.read_bytes())
+    data[6 * 2048 :] = b"\xff" * (len(data) - 6 * 2048)
+    path.write_bytes(data)
+    listed = [
+        {"url": f"shard-{shard:03d}.tar", "nsamples": count}
+        for shard, count in enumerate((3, 20, 3))
+    ]
+    (tmp_path / "index.json").write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
+
+    def stream_of(most: int) -> ShardStream:
+        return ShardStream(tmp_path / "index.json", number_of, on_error="skip", max_skipped=most)
+
+    found = list(stream_of(20))
+    lost = 26 - len(found)
+    assert 0 < lost < 20
+    assert found == [*range(23 - lost), 23, 24, 25]
+    assert list(stream_of(lost)) == found
+    with pytest.raises(headrace.CorruptDataError, match=f"{lost} samples of epoch 0"):
+        list(stream_of(lost - 1))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(403, headrace.PermissionDeniedError), (503, headrace.UnavailableError)]
+)
+def test_an_outage_is_no_broken_shard(
+    server: FaultServer, gcs: headrace.Store, status: int, error: type[Exception]
+) -> None:
+    pack(gcs, [3, 3])
+    store = headrace.Store(
+        gcs.url, endpoint=server.url, retry=headrace.RetryOptions(max_attempts=1)
+    )
+    stream = ShardStream(store, on_error="skip")
+    server.faults(
+        [{"match": {"kind": "media", "path_contains": "001"}, "action": {"status": status}}]
+    )
+    with pytest.raises(error):
+        list(stream)
+    server.faults([])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ import pytest
 from tools import unsteady
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TODAY = datetime.datetime.now(datetime.UTC).date()
+TODAY = datetime.date(2026, 2, 1)
+# A run of that day; it is named by the moment at which it began.
+BEGAN_NS = str(int(datetime.datetime(2026, 2, 1, 23, 59, tzinfo=datetime.UTC).timestamp()) * 10**9)
 
 # Each says how often it has run, in a file, and fails as its name says.
 TESTS = """
@@ -138,7 +140,7 @@ class Suite:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "-p pytest_timeout -p _hypothesis_pytestplugin",
             "HEADRACE_REPORTS": str(self.reports),
-            "HEADRACE_RUN": "1",
+            "HEADRACE_RUN": BEGAN_NS,
             "HEADRACE_UNSTEADY": str(self.listed),
         }
 
@@ -231,7 +233,7 @@ def test_all_other_kinds_of_failures_count_at_once_and_are_not_run_again(suite: 
 def test_a_fourth_in_a_run_fails_it_without_more_runs(suite: Suite) -> None:
     # An earlier stage of the run has had two.
     (suite.reports / "unsteady-ctest-release.json").write_text(
-        json.dumps([{"test": "Suite.Name", "kind": "assertion", "output": "", "run": "1"}] * 2)
+        json.dumps([{"test": "Suite.Name", "kind": "assertion", "output": "", "run": BEGAN_NS}] * 2)
     )
     code, told = suite.judge("once", "twice")
     assert code == 1
@@ -240,7 +242,7 @@ def test_a_fourth_in_a_run_fails_it_without_more_runs(suite: Suite) -> None:
 
 
 def test_the_list_is_in_order_and_nothing_in_it_is_overdue() -> None:
-    assert unsteady.check(TODAY)
+    assert unsteady.check(datetime.datetime.now(datetime.UTC).date())
 
 
 def test_lint_fails_for_what_is_overdue_or_cannot_be_read(

@@ -27,8 +27,8 @@ from headrace.torch import (
     BatchSoFar,
     Loader,
     MapDataset,
-    MixtureSampler,
     WeightedSampler,
+    mix,
 )
 from tests.torch.conftest import content
 from tests.torchrun import torchrun
@@ -755,7 +755,7 @@ def test_an_error_of_the_users_function_comes_when_its_batch_would(tmp_path: Pat
 SCRIPT = """
 import json, random, sys
 import torch.distributed as dist
-from headrace.torch import BatchSampler, Loader, MapDataset, MixtureSampler
+from headrace.torch import BatchSampler, Loader, MapDataset, mix
 from torch.utils.data import ConcatDataset
 
 folder, out = sys.argv[1:]
@@ -792,8 +792,8 @@ for kind in ("mixture", "blocks"):
     def make(size):
         if kind == "blocks":
             return Loader(both, size, shuffle="block", block_size=6, seed=5, collate_fn=list)
-        mixture = MixtureSampler(both, [2, 1], 150, seed=5)
-        return Loader(both, size, sampler=mixture, collate_fn=list)
+        mixture = mix(both.datasets, [2, 1], 150)
+        return Loader(mixture, size, shuffle=True, seed=5, collate_fn=list)
 
     taken, loader = [], make(7)
     for batch in loader:
@@ -834,7 +834,11 @@ def test_torchrun_with_four_ranks_takes_equal_steps_and_resumes(tmp_path: Path) 
         assert {len(own) for own in of_kind} == {len(of_kind[0])}
         seen = [i for step in zip(*of_kind, strict=True) for batch in step for i in batch]
         order = (
-            list(MixtureSampler([150, 53], [2, 1], 150, seed=5))
+            mix([range(150), range(53)], [2, 1], 150)
+            .shares(shuffle=True)
+            .order(5, 0)
+            .indices(0, 150)
+            .tolist()
             if kind == "mixture"
             else headrace._engine.BlockOrder(203, 5, 0, 6, 1).indices(0, 203).tolist()
         )

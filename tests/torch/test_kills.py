@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.torch import MixtureSampler
+from headrace.torch import mix
 from tests.campaigns.cases import seed_of_today
 from tests.parquet.tables import fill as fill_with_tables
 from tests.process.conftest import RunChild
@@ -28,9 +28,8 @@ JOB = """
 import itertools, json, os, random, signal, sys, warnings
 import headrace
 from headrace.torch import (
-    BatchSampler, Loader, MapDataset, MixtureSampler, ParquetDataset, WeightedSampler,
+    BatchSampler, Loader, MapDataset, ParquetDataset, WeightedSampler, mix,
 )
-from torch.utils.data import ConcatDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata calls it
@@ -58,9 +57,8 @@ def loader(rank):
         return Loader(dataset, size, shuffle="block", block_size=7, seed=3, **ranks, **common)
     if kind == "mixture":
         parts = [index[:100], index[100:140], index[140:]]
-        both = ConcatDataset([MapDataset(folder, number_of, index=part) for part in parts])
-        sampler = MixtureSampler(both, [3, 2, 1], len(index), seed=3, **ranks)
-        return Loader(both, size, sampler=sampler, **common)
+        both = mix([MapDataset(folder, number_of, index=part) for part in parts], [3, 2, 1])
+        return Loader(both, size, shuffle=True, seed=3, **ranks, **common)
     costs = [i * 7 % 8 + 1 for i in range(len(index))]
     rules = dict(cost=costs, max_batch_cost=3 * size, max_batch_size=size, cost_boundaries=bands)
     if kind == "weights":
@@ -126,7 +124,8 @@ def killed_and_resumed(run_child: RunChild, folder: Path, log: Path, kind: str, 
     lines: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
     seen = Counter(number for line in lines for batch in line["batches"] for number in batch)
     if kind == "mixture":
-        expected = Counter(MixtureSampler(SIZES, [3, 2, 1], COUNT, seed=3))
+        shares = mix([range(size) for size in SIZES], [3, 2, 1]).shares(shuffle=True)
+        expected = Counter(shares.order(3, 0).indices(0, COUNT))
     elif kind == "weights":
         costs = [float(i * 7 % 8 + 1) for i in range(COUNT)]
         expected = Counter(headrace.torch.WeightedSampler(COUNT, costs, COUNT, seed=3))

@@ -10,7 +10,8 @@ from testing.faultserver.client import FaultServer
 from tests.process.conftest import RunChild, wait_until_closed
 from tests.torch.conftest import fill, reads
 
-METHODS = ["fork", "spawn", "forkserver"]
+# A server of forks stands for what starts anew.
+METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.soak), "forkserver"]
 
 # Every child begins so. What workers need is at the top level, where spawn finds it.
 HEAD = """

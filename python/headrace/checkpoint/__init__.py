@@ -39,9 +39,15 @@ for _name in ("CheckpointReader", "TensorInfo", "latest", "load", "open", "save"
 del _name
 
 
-def __getattr__(name: str) -> Any:
-    if name in _DISTRIBUTED:
-        from headrace.checkpoint import _distributed
+if not TYPE_CHECKING:  # to a checker, a name is there or is an error
 
-        return getattr(_distributed, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _DISTRIBUTED:
+            from headrace.checkpoint import _distributed
+
+            return getattr(_distributed, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -7,7 +7,7 @@ import pickle
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -19,6 +19,7 @@ from headrace._options import is_weights_only, read_environment, require, requir
 from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
+from headrace._store_settings import LoadOptions
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
 from headrace.checkpoint._device_copies import (
     destination,
@@ -39,7 +40,7 @@ from headrace.checkpoint._parallel_reads import (
 from headrace.checkpoint._safetensors import find, is_safetensors_name, just, load_tensors
 from headrace.checkpoint._storages import StorageReads
 
-__all__ = ["MapLocation", "load"]
+__all__ = ["LoadKeywords", "MapLocation", "load"]
 
 MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None
 
@@ -56,6 +57,15 @@ _MALFORMED = (
 )
 
 
+class LoadKeywords(LoadOptions, total=False):
+    """The keywords of `load`, but for ``store``."""
+
+    map_location: MapLocation
+    weights_only: bool | None
+    verify: bool
+    progress: ProgressOption
+
+
 def load(
     url: Url,
     map_location: MapLocation = None,
@@ -64,7 +74,7 @@ def load(
     *,
     store: Store | None = None,
     progress: ProgressOption = False,
-    **options: Any,
+    **options: Unpack[LoadOptions],
 ) -> Any:
     """Load a checkpoint that `save` or `torch.save` wrote, or a safetensors file.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Unpack
 
 from headrace._checkpoint_names import METADATA_NAME, is_data
 from headrace._location import Url, root_at
 from headrace._manifest import MANIFEST_NAME, step_of
 from headrace._newest import By, Candidate, Objects, newest
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace.checkpoint._completeness import Completeness
 from headrace.checkpoint._safetensors import is_index_name, single_name_of
 
@@ -20,7 +21,7 @@ _log = logging.getLogger("headrace")
 
 
 def latest(
-    url: Url = "", *, by: By = "number", store: Store | None = None, **options: Any
+    url: Url = "", *, by: By = "number", store: Store | None = None, **options: Unpack[StoreOptions]
 ) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from headrace._location import Url, object_at
 from headrace._options import require_bool
 from headrace._store import Store
+from headrace._store_settings import LoadOptions
 from headrace.checkpoint._archive import Archive, is_safetensors, read_ends
 from headrace.checkpoint._checkpoint_reader import CheckpointReader
 from headrace.checkpoint._object import stat
@@ -16,7 +17,7 @@ __all__ = ["open"]
 
 
 def open(  # noqa: A001 - it is meant to read like open
-    url: Url, *, verify: bool = True, store: Store | None = None, **options: Any
+    url: Url, *, verify: bool = True, store: Store | None = None, **options: Unpack[LoadOptions]
 ) -> CheckpointReader:
     """Open a checkpoint to read some of its tensors.
 

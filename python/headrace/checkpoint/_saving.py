@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from headrace._engine import ObjectInfo
 from headrace._leftovers import give_up, tell_left_behind
@@ -12,15 +12,30 @@ from headrace._location import Url, object_at
 from headrace._options import require, require_bool
 from headrace._progress import ProgressOption, choose_progress, require_progress
 from headrace._store import Store, UploadWay
+from headrace._store_settings import StoreOptions
 from headrace.checkpoint._safetensors import is_safetensors_name, save_tensors
 from headrace.checkpoint._staging import copy_to_host
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile
 
-__all__ = ["FormatOption", "save", "stage_save"]
+__all__ = ["FormatOption", "SaveKeywords", "save", "stage_save"]
 
 FormatOption = Literal["torch", "safetensors"]
 
 _PROTOCOLS = range(1, pickle.HIGHEST_PROTOCOL + 1)
+
+
+class SaveKeywords(StoreOptions, total=False):
+    """The keywords of `save`, but for ``store``."""
+
+    if_generation: str | None
+    pickle_protocol: int
+    format: FormatOption | None
+    metadata: Mapping[str, str] | None
+    max_shard_bytes: int | None
+    checksums: bool
+    part_bytes: int | None
+    upload: UploadWay | None
+    progress: ProgressOption
 
 
 def save(
@@ -37,7 +52,7 @@ def save(
     part_bytes: int | None = None,
     upload: UploadWay | None = None,
     progress: ProgressOption = False,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> ObjectInfo:
     """Save an object so that `load`, and `torch.load`, read it.
 
@@ -133,7 +148,12 @@ def save(
 
 
 def stage_save(
-    obj: Any, url: Url, *, store: Store | None, upload: UploadWay | None, **options: Any
+    obj: Any,
+    url: Url,
+    *,
+    store: Store | None,
+    upload: UploadWay | None,
+    **options: Unpack[StoreOptions],
 ) -> Callable[[], ObjectInfo]:
     """Return what saves `obj` as it is now, byte for byte as `save` would; `obj` may change then.
 

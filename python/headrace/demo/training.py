@@ -152,7 +152,9 @@ class Training:
         self.step = state["step"]
 
 
-def digits_of(job: Job, part: str, transform: Callable[[Digit], Any]) -> MapDataset | ShardDataset:
+def digits_of(
+    job: Job, part: str, transform: Callable[[Digit], Any]
+) -> MapDataset[Any] | ShardDataset[Any]:
     """Return the images of ``train`` or ``test``."""
     if job.shards:
         return ShardDataset(f"{job.url}{part}/*.tar", transform)

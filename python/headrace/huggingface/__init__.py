@@ -27,10 +27,16 @@ for _name in ("CheckpointUploads", "download", "latest", "resume"):
 del _name
 
 
-def __getattr__(name: str) -> Any:
-    # transformers takes a while to import, and Accelerate's users may not have it.
-    if name == "CheckpointCallback":
-        from headrace.huggingface import _callback
+if not TYPE_CHECKING:  # to a checker, a name is there or is an error
 
-        return _callback.CheckpointCallback
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        # transformers takes a while to import, and Accelerate's users may not have it.
+        if name == "CheckpointCallback":
+            from headrace.huggingface import _callback
+
+            return _callback.CheckpointCallback
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

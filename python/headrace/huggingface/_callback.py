@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from headrace._location import Url
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace.huggingface._uploads import CheckpointUploads
 
 try:
@@ -48,7 +49,12 @@ class CheckpointCallback(_Base):  # type: ignore[misc]  # a base without types
     """
 
     def __init__(
-        self, url: Url = "", *, keep: int | None = None, store: Store | None = None, **options: Any
+        self,
+        url: Url = "",
+        *,
+        keep: int | None = None,
+        store: Store | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
         self._uploads = CheckpointUploads(url, keep=keep, store=store, **options)
 

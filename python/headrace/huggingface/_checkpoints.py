@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from headrace import _engine
 from headrace._errors import (
@@ -26,6 +26,7 @@ from headrace._manifest import (
 from headrace._newest import By, Candidate, Objects, newest, numbers_in
 from headrace._reader_io import ObjectReaderIO
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["delete_checkpoint", "download", "latest", "resume", "steps"]
@@ -37,7 +38,7 @@ _PART_PREFIX = ".headrace-download-"
 
 
 def latest(
-    url: Url = "", *, by: By = "number", store: Store | None = None, **options: Any
+    url: Url = "", *, by: By = "number", store: Store | None = None, **options: Unpack[StoreOptions]
 ) -> str | None:
     """Return the URL of the newest complete checkpoint below `url`; None if there is none.
 
@@ -74,7 +75,11 @@ def latest(
 
 
 def download(
-    url: Url, folder: str | os.PathLike[str], *, store: Store | None = None, **options: Any
+    url: Url,
+    folder: str | os.PathLike[str],
+    *,
+    store: Store | None = None,
+    **options: Unpack[StoreOptions],
 ) -> None:
     """Bring a complete checkpoint to a new local folder.
 
@@ -128,7 +133,7 @@ def resume(
     *,
     by: By = "number",
     store: Store | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> str | None:
     """Bring the newest complete checkpoint below `url` to `output_dir`, and return its path there.
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Unpack
 
 from headrace._background import InOrder
 from headrace._errors import InvalidArgumentError, add_note, text_of
@@ -22,6 +22,7 @@ from headrace._manifest import (
 from headrace._newest import group_of, numbers_in
 from headrace._options import require, require_count
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace._writer_io import write_file
 from headrace.huggingface._checkpoints import delete_checkpoint, steps
 from headrace.huggingface._scratch import Scratch, clear
@@ -63,7 +64,12 @@ class CheckpointUploads:
     """
 
     def __init__(
-        self, url: Url = "", *, keep: int | None = None, store: Store | None = None, **options: Any
+        self,
+        url: Url = "",
+        *,
+        keep: int | None = None,
+        store: Store | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
         if keep is not None:
             keep = require_count("keep", keep, minimum=1)

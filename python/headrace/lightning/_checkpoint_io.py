@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from headrace._background import InOrder
 from headrace._errors import InvalidArgumentError
 from headrace._store import Store, UploadWay
+from headrace._store_settings import StoreOptions
 from headrace.checkpoint._staging import copy_to_host
 from headrace.fsspec import register
 from headrace.lightning import _packages
@@ -44,7 +45,11 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
     """
 
     def __init__(
-        self, *, upload: UploadWay | None = None, store: Store | None = None, **options: Any
+        self,
+        *,
+        upload: UploadWay | None = None,
+        store: Store | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
         super().__init__()
         self._upload = upload
@@ -129,7 +134,7 @@ class AsyncCheckpointIO(_CheckpointIO):  # type: ignore[misc]
         >>> trainer = Trainer(plugins=[headrace.lightning.AsyncCheckpointIO()])  # doctest: +SKIP
     """
 
-    def __init__(self, checkpoint_io: Any = None, **options: Any) -> None:
+    def __init__(self, checkpoint_io: Any = None, **options: Unpack[StoreOptions]) -> None:
         super().__init__()
         if checkpoint_io is not None and options:
             raise InvalidArgumentError(

@@ -27,7 +27,7 @@ from headrace.torch._collate import collate
 from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
-from headrace.torch._mixture_sampler import MixtureSampler
+from headrace.torch._mix import mix
 from headrace.torch._parquet_dataset import ParquetDataset
 from headrace.torch._shard_dataset import ShardDataset
 from headrace.torch._shard_stream import ShardStream
@@ -42,13 +42,13 @@ __all__ = [
     "Loader",
     "LoaderStats",
     "MapDataset",
-    "MixtureSampler",
     "ParquetDataset",
     "ShardDataset",
     "ShardStream",
     "TokenDataset",
     "WeightedSampler",
     "collate",
+    "mix",
     "shared_index",
 ]
 
@@ -60,13 +60,13 @@ for _public in (
     Loader,
     LoaderStats,
     MapDataset,
-    MixtureSampler,
     ParquetDataset,
     ShardDataset,
     ShardStream,
     TokenDataset,
     WeightedSampler,
     collate,
+    mix,
     shared_index,
 ):
     _public.__module__ = "headrace.torch"

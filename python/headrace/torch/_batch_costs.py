@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,7 +12,9 @@ from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace.torch._batch_steps import BatchLimits
 from headrace.torch._error_notes import about_call
-from headrace.torch._source import Source
+
+if TYPE_CHECKING:
+    from headrace.torch._source import Source
 
 __all__ = ["Cost", "Costs", "numbers_of"]
 

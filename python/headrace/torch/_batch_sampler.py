@@ -15,12 +15,13 @@ from headrace.torch._arguments import Ranks, choice, class_name, count, flag, se
 from headrace.torch._batch_costs import Cost, Costs
 from headrace.torch._batch_steps import BatchLimits, Fits
 from headrace.torch._batching import ByCost
-from headrace.torch._drawing_sampler import DrawingSampler
 from headrace.torch._epoch_sampler import EpochSampler
 from headrace.torch._error_notes import about_call
+from headrace.torch._mix import Mixture
 from headrace.torch._place import Place
 from headrace.torch._samples import Samples, samples_of
 from headrace.torch._shuffling import Shuffle, shuffling
+from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["BatchSampler"]
 
@@ -111,7 +112,7 @@ class BatchSampler(EpochSampler[list[int]]):
         shuffle: Shuffle = False,
         block_size: int | None = None,
         shuffle_window: int | None = None,
-        sampler: DrawingSampler | None = None,
+        sampler: WeightedSampler | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -159,14 +160,31 @@ class BatchSampler(EpochSampler[list[int]]):
         self._costs.check()
         seed = seed_or_epoch("seed", seed)
         rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=1)
+        self._mixture = data if isinstance(data, Mixture) else None
+        require(
+            self._mixture is None or sampler is None,
+            "data is a mixture, which says the order: leave out sampler",
+        )
         if sampler is None:
-            place, ranks = rule.place(samples, seed), Ranks(rank, world_size)
+            place, ranks = rule.place(samples, seed, self._mixture), Ranks(rank, world_size)
         else:
             place, ranks = _drawn_by(sampler, samples, seed, rule.shuffle, rank, world_size)
         super().__init__(place, ByCost(self._costs, limits, self._leave_out), ranks)
         self._data = data
 
+    def _require_of(self, mixture: Mixture[Any] | None) -> None:
+        """Check that batches are of this mixture, or of none."""
+        require(
+            self._mixture is mixture,
+            "the batch_sampler is of other data than the loader: give the same mixture to both",
+        )
+
     def _yielded(self, place: Place) -> Iterator[list[int]]:
+        require(
+            self._mixture is None,
+            "batches of a mixture are for Loader(mixture, batch_sampler=...); torch's DataLoader "
+            "numbers the samples of a mixture in another way",
+        )
         order = place.order()
         for own in self._batching.steps(place, *self._ranks.now()).slices(place.spot):
             place.spot = own.after
@@ -220,17 +238,17 @@ class BatchSampler(EpochSampler[list[int]]):
 
 
 def _drawn_by(
-    sampler: DrawingSampler,
+    sampler: WeightedSampler,
     samples: Samples,
     seed: int,
     shuffle: bool,
     rank: int | None,
     world_size: int | None,
 ) -> tuple[Place, Ranks]:
-    if not isinstance(sampler, DrawingSampler):
+    if not isinstance(sampler, WeightedSampler):
         raise InvalidArgumentError(
-            f"sampler is a {type(sampler).__name__}; BatchSampler takes a WeightedSampler or a "
-            "MixtureSampler of headrace.torch alone"
+            f"sampler is a {type(sampler).__name__}; BatchSampler takes a WeightedSampler "
+            "of headrace.torch alone"
         )
     require(
         not shuffle and seed == 0 and rank is None and world_size is None,

@@ -18,13 +18,14 @@ from headrace.torch._arguments import seed_or_epoch
 from headrace.torch._objects import Labels, Objects, Source
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import SharedPlace
+from headrace.torch._signatures import Item
 
 __all__ = ["ByNumber"]
 
 _MOST_SEED = (1 << 64) - 1
 
 
-class ByNumber(Objects, Dataset[Any]):
+class ByNumber(Objects, Dataset[Item]):
     """What datasets have in common whose items are read by number: see `MapDataset`."""
 
     def __init__(
@@ -65,13 +66,13 @@ class ByNumber(Objects, Dataset[Any]):
     def __len__(self) -> int:
         return len(self._objects)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         """Read the objects one after the other, in the order of their numbers."""
         # Without this method, Python would take a transform's IndexError for the end.
         for i in range(len(self)):
             yield self[i]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Item:
         """Read one object; a negative number counts from the end.
 
         Examples:
@@ -84,7 +85,7 @@ class ByNumber(Objects, Dataset[Any]):
         """
         return self.__getitems__([operator.index(index)])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Read many objects at the same time, and return them in the order of `indices`.
 
         Examples:
@@ -96,7 +97,7 @@ class ByNumber(Objects, Dataset[Any]):
             PreconditionFailedError: an object was replaced after the listing.
         """
         begin_ns = time.perf_counter_ns()
-        samples = self._start(indices).take(return_errors=False)
+        samples: list[Any] = self._start(indices).take(return_errors=False)
         _trace.note("read", begin_ns, time.perf_counter_ns(), samples=len(samples))
         if not self._makes:
             return [sample.tensor() for sample in samples]
@@ -113,7 +114,7 @@ class ByNumber(Objects, Dataset[Any]):
         _engine.seed_samples(samples, seed, epoch, positions)
         begin_ns = time.perf_counter_ns()
         with generators or nullcontext():
-            made = []
+            made: list[Item] = []
             for i, sample in enumerate(samples):
                 samples[i] = None  # its memory is free when it is used up
                 if generators is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import torch
 import torch.utils.data
@@ -15,9 +16,11 @@ from headrace._chosen import Chosen, OptionalSuffix
 from headrace._entry_reads import EntryReads
 from headrace._errors import CancelledError, InvalidArgumentError
 from headrace._keywords import refuse_options
+from headrace._on_error import OnError
 from headrace._options import require, require_bytes
 from headrace._progress import CountOption
 from headrace._read_ahead import ReadAhead
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import (
     Ranks,
     choice,
@@ -29,9 +32,12 @@ from headrace.torch._epochs import Epochs, reader_of, worker_count
 from headrace.torch._error_notes import about_sample
 from headrace.torch._grid import Order
 from headrace.torch._objects import Labels, Objects, Source
+from headrace.torch._place import skipped_in_state, skipped_of_state
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
 from headrace.torch._shuffling import Shuffle, shuffling
+from headrace.torch._signatures import Item, IterableKeywords, Label, LabelOf, LabelsOf, Made
+from headrace.torch._skipping import Skipped, Skipping, Skips, lost_reads
 
 __all__ = ["IterableDataset"]
 
@@ -56,7 +62,7 @@ _INSTEAD = {
 }
 
 
-class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
     """The objects below a URL, one after the other, read ahead inside the process.
 
     Use it with torch's DataLoader to make batches of a stream, or in a plain ``for`` loop.
@@ -122,6 +128,15 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         seed_generators: whether to seed the global generators of `random`, NumPy and torch for each
             sample that is transformed, and to restore them after it. This takes about 30 µs a
             sample.
+        on_error: ``"raise"``: an object that cannot be read or transformed is an error. ``"skip"``:
+            it is left out; ranks may then yield unequal numbers of samples. The log names the first
+            one of a pass, and says at its end how many there were. A function: it is called with
+            the error, which has the object's ``url`` and ``index``, and the object is left out
+            unless the function raises; it runs in the process that reads. Other errors are raised
+            in any case, as by `Loader`.
+        max_skipped: how many samples each reader may leave out in a pass; one more is a
+            `CorruptDataError` that names the first ones. Default: 1 % of the samples that the
+            reader yields, and at least 10.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
             torch.distributed, if it is initialised when the iteration begins (or when the dataset
             is sent to workers); otherwise one process.
@@ -135,6 +150,78 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: IterableDataset[torch.Tensor],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: None = None,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[Made],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: None = None,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[torch.Tensor, Label]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: str,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[Made, Label]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: str,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[torch.Tensor, LabelOf]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: LabelsOf[LabelOf],
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[Made, LabelOf]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: LabelsOf[LabelOf],
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[torch.Tensor, Any]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: Labels,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: IterableDataset[tuple[Made, Any]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: Labels,
+        **keywords: Unpack[IterableKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: Source | Iterable[Source],
@@ -152,10 +239,12 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         prefetch_bytes: int | None = None,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         seed_generators: bool = True,
+        on_error: OnError = "raise",
+        max_skipped: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         progress: CountOption = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, IterableDataset, _INSTEAD)
         seed = seed_or_epoch("seed", seed)
@@ -165,6 +254,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         self._ranks = Ranks(rank, world_size)
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._seeds_generators = flag("seed_generators", seed_generators)
+        self._skipping = Skipping.of(on_error, max_skipped)
         chosen = Chosen(suffix, hidden=hidden)
         super().__init__(source, transform, index, labels, classes, progress, options, chosen)
         self._place = self._rule.place(self._objects, seed)
@@ -174,7 +264,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
         self._resume: Reader | None = None  # the state loaded in this very worker
         self._latest: Reader | None = None  # of the latest iterator
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
         lane, lanes = reader_of(self._ranks)
         reader = self._resume or self._shared.resume
@@ -212,6 +302,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
             "position": reader.position,
             "lane": reader.lane,
             "lanes": reader.lanes,
+            **skipped_in_state(reader.skipped),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -227,7 +318,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
             InvalidArgumentError: the state is of other data or of another order, or not a state.
         """
         values = self._place.read(state, ("epoch", "position", "lane", "lanes"))
-        reader = Reader(**values)
+        reader = Reader(**values, skipped=skipped_of_state(state))
         count = self._place.count
         require(
             reader.lane < reader.lanes,
@@ -268,7 +359,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
                 self, "object" if remainder == 1 else f"{remainder} objects", world_size,
             )  # fmt: skip
 
-    def _iterate(self, reader: Reader) -> Iterator[Any]:
+    def _iterate(self, reader: Reader) -> Iterator[Item]:
         forks = _forks
         _, world_size = self._ranks.now()
         self._tell(reader.lane, world_size)
@@ -295,39 +386,82 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Any]):
                 batch = self._start(indices)
                 ahead.append((batch, positions, indices), batch, size_bytes, len(indices))
 
-        make, lanes = self._maker_here(), reader.lanes
+        make, lanes, rule = self._maker_here(), reader.lanes, self._skipping
+        whole = self._place.count // lanes
+        skips = Skips(rule, self, reader.epoch, whole, reader.skipped)
+        is_barren, is_whole = True, reader.position == 0
         try:
             fill()
             while ahead:
                 batch, positions, indices = ahead[0]
-                samples = batch.take(return_errors=False)
+                samples = batch.take(return_errors=rule.skips)
                 ahead.popleft()
                 fill()
-                if self._makes:
-                    _engine.seed_samples(samples, self._place.seed, reader.epoch, positions)
-                    self._label(samples, indices)
+                lost = lost_reads(samples, rule) if rule.skips else {}
+                self._prepare(samples, lost, reader.epoch, positions, indices)
                 samples.reverse()
                 while samples:
+                    sample = samples.pop()
                     # Now, so that nothing here refers to the sample after it was yielded.
                     reader.position += lanes
+                    at = len(indices) - len(samples) - 1
+                    error, handled = lost.get(at), sys.exception()
                     try:
-                        yield make(samples.pop())
-                    except Exception as error:
-                        reader.position -= lanes
-                        at = len(indices) - len(samples) - 1
-                        told = about_sample(error, self.url(indices[at]))
-                        if told is error:
-                            raise
-                        raise told from error
+                        box = [make(sample)] if error is None else []
+                    except Exception as raised:
+                        told = about_sample(raised, self.url(indices[at]))
+                        if not rule.may_skip(raised, handled):
+                            reader.position -= lanes
+                            if told is raised:
+                                raise
+                            raise told from raised
+                        error = told
+                    del sample
+                    if error is not None:
+                        self._skip(skips, error, int(indices[at]), reader)
+                        continue
+                    is_barren = False
+                    yield box.pop()
                     if forks != _forks:
                         raise CancelledError(
                             "this iterator was made before a fork, in the parent process; make one "
                             "here"
                         )
                 fill()
+            skips.tell_total()
+            if skips.count > 0 and is_barren and is_whole and lanes == 1:
+                raise skips.nothing_left(skips.count)
         finally:
             if forks == _forks:
                 ahead.cancel()
+
+    def _prepare(
+        self,
+        samples: list[Any],
+        lost: Mapping[int, Exception],
+        epoch: int,
+        positions: Sequence[int],
+        indices: Sequence[int],
+    ) -> None:
+        """Give samples that were read their seeds and labels."""
+        if not self._makes:
+            return
+        if lost:
+            there = [at for at in range(len(samples)) if at not in lost]
+            samples = [samples[at] for at in there]
+            positions, indices = [positions[at] for at in there], [indices[at] for at in there]
+        if samples:
+            _engine.seed_samples(samples, self._place.seed, epoch, positions)
+            self._label(samples, indices)
+
+    def _skip(self, skips: Skips, error: Exception, index: int, reader: Reader) -> None:
+        """Leave out a sample; if that is refused, the reader is still before it."""
+        try:
+            skips.add([Skipped(error, self.url(index), index, self._member(index))])
+        except BaseException:
+            reader.position -= reader.lanes
+            raise
+        reader.skipped = skips.count
 
     def _maker_here(self) -> Callable[[Sample], Any]:
         make = self._maker

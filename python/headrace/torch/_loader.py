@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack, overload
 
 from headrace import _trace
 from headrace._errors import CancelledError
 from headrace._keywords import refuse_keywords
+from headrace._on_error import OnError
 from headrace._options import require, require_bytes
 from headrace._process import metrics
 from headrace._verdict import Evidence, Verdict, Watch, verdict_of
@@ -27,16 +30,27 @@ from headrace.torch._arguments import (
 )
 from headrace.torch._grid import Spot, Steps
 from headrace.torch._loader_order import Ordered, ordered
+from headrace.torch._mix import Mixture
 from headrace.torch._partial import PartialPipeline
 from headrace.torch._pinning import choose_pinning
 from headrace.torch._pipeline import Batches, Pipeline, Recipe, Request, WorkTimes
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem
 from headrace.torch._shuffling import Shuffle
+from headrace.torch._signatures import (
+    Batch,
+    Item,
+    LoaderKeywords,
+    Made,
+    NamedItem,
+    Stacked,
+)
+from headrace.torch._skipping import NOTHING, Skipped, Skipping, Skips
 from headrace.torch._source import source_of
 from headrace.torch._to_device import CopiedAhead, choose_device, opened
 
 if TYPE_CHECKING:
+    import numpy
     import torch
     from torch.utils.data import Dataset
 
@@ -58,6 +72,7 @@ _INSTEAD = {
     "in_order": "batches of a Loader are always in order; leave it out",
     "pin_memory_device": "Loader(device=...) copies batches to the device, too",
     "transform": "give it to the dataset, MapDataset(url, transform=...)",
+    "handler": "it is called on_error",
 }
 
 
@@ -67,6 +82,9 @@ class LoaderStats:
 
     batches: int
     samples: int
+    """Those in these batches; one that ``fill="repeat"`` repeats counts once."""
+    skipped: int
+    """Samples that were left out because of errors (``on_error``)."""
     size_bytes: int
     """The stored size of the objects in these samples."""
     wait_s: float
@@ -153,7 +171,7 @@ class LoaderStats:
         return self.read_bytes / self.size_bytes if self.size_bytes else 0.0
 
 
-class Loader:
+class Loader(Generic[Batch]):
     """Batches of a `MapDataset`, read ahead by the engine, in an order that can be resumed.
 
     There are no worker processes. The engine reads batches ahead, and threads run the dataset's
@@ -211,6 +229,20 @@ class Loader:
     text. An error ends the iterator. The place is then still before the batch that failed:
     ``loader.load_state_dict(loader.state_dict())`` lets the next iterator try that batch again.
 
+    **Samples with errors** are left out with ``on_error="skip"``: those whose transform raises, and
+    those that are not there any more, have changed, or are corrupt. An outage, a refusal of rights,
+    a wrong argument, a lack of memory and an interruption still raise, and so does whatever
+    `collate_fn` raises. The batch is shorter then, or with ``fill="repeat"`` has a neighbour in the
+    place of each sample that is left out. The place moves by the whole batch in any case, the other
+    samples have the seeds that they would have had, and all ranks take as many steps as without
+    errors. If nothing is left of a batch, a single rank goes on to the next one, and so yields a
+    batch less than ``len(loader)``; several ranks raise `CorruptDataError`, since they would no
+    longer be in step. With ``fill="repeat"``, such a batch consists of a good sample near it, the
+    nearest before it first. `stats` counts what was left out, and so does the state, each rank for
+    itself: ``skipped`` is all that may differ between the states of ranks, and if all ranks load
+    the state of one of them, each goes on with the count of that one. The log names the first
+    sample of an epoch, and says at its end how many there were.
+
     Examples:
         >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)
         >>> for epoch in range(loader.epoch, 90):
@@ -255,6 +287,16 @@ class Loader:
             effect.
         seed_generators: with ``transform_threads=0``, seed the global generators for each sample.
             This takes about 30 µs a sample.
+        on_error: ``"raise"``: a sample that cannot be read or transformed is an error. ``"skip"``:
+            it is left out; see **Samples with errors**. A function: it is called with the error, in
+            the thread that asks for batches and in their order, and the sample is left out unless
+            the function raises. The error has the sample's ``url``, its ``index`` in the dataset
+            and, in a shard, the ``member`` or key; those attributes that its class has itself stay.
+        max_skipped: how many samples each rank may leave out in an epoch; one more is a
+            `CorruptDataError` that names the first ones. Default: 1 % of this rank's samples of an
+            epoch, and at least 10.
+        fill: ``"repeat"``: batches keep their sizes, since a sample of the batch is repeated for
+            each one that is left out. A batch given to `collate_fn` may hold one object twice.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
             torch.distributed, if it is initialised when an epoch begins; otherwise one process.
         world_size: see `rank`.
@@ -264,6 +306,142 @@ class Loader:
         TypeError: there is no such argument; the message names what `Loader` has instead.
     """
 
+    @overload
+    def __init__(
+        self: Loader[torch.Tensor],
+        dataset: Dataset[torch.Tensor | float | numpy.generic | numpy.ndarray[Any, Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[str]],
+        dataset: Dataset[str],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[bytes]],
+        dataset: Dataset[bytes],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[NamedItem],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[torch.Tensor]],
+        dataset: Dataset[tuple[torch.Tensor | float, ...]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[tuple[Any, ...]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Stacked]],
+        dataset: Dataset[dict[str, Stacked]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Any]],
+        dataset: Dataset[dict[str, Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[list[Any]],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        *,
+        max_batch_bytes: int,
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        *,
+        max_batch_bytes: int,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Made],
+        dataset: Dataset[Item],
+        *,
+        batch_sampler: Iterable[Iterable[int]],
+        collate_fn: Callable[[list[Item]], Made],
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        *,
+        batch_sampler: Iterable[Iterable[int]],
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
     def __init__(
         self,
         dataset: Dataset[Any],
@@ -284,6 +462,9 @@ class Loader:
         pin_memory: bool = False,
         device: torch.device | str | int | None = None,
         seed_generators: bool = True,
+        on_error: OnError = "raise",
+        max_skipped: int | None = None,
+        fill: Literal["repeat"] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         **unknown: Any,
@@ -296,11 +477,18 @@ class Loader:
         )
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
+        skipping = Skipping.of(on_error, max_skipped)
+        require(fill in (None, "repeat"), f"fill is {fill!r}; it must be 'repeat' or None")
+        require(
+            fill is None or skipping.skips,
+            "fill is given, and nothing is skipped: give on_error, too ('skip', or a function)",
+        )
         if transform_threads is None:
             transform_threads = min(_MOST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
         self._dataset = dataset
         order = ordered(
             source,
+            mixture=dataset if isinstance(dataset, Mixture) else None,
             batch_size=batch_size,
             max_batch_bytes=max_batch_bytes,
             shuffle=shuffle,
@@ -331,6 +519,8 @@ class Loader:
             choose_pinning(flag("pin_memory", pin_memory) or to_cuda),
             flag("seed_generators", seed_generators),
             WorkTimes(),
+            skipping,
+            fill is not None,
         )
         self._begin_anew()
 
@@ -344,7 +534,7 @@ class Loader:
         self._iterator: object | None = None  # identifies the iterator in use
         self._pipeline: Batches | None = None  # of that iterator, once it was asked for a batch
         self._is_draining = False  # whether that iterator must begin no more reads
-        self._batches = self._samples = self._size_bytes = 0
+        self._batches = self._samples = self._skipped = self._size_bytes = 0
         self._wait_s = self._first_batch_s = self._trainer_s = 0.0
         self._watch = Watch()
 
@@ -492,6 +682,7 @@ class Loader:
         return LoaderStats(
             batches=self._batches,
             samples=self._samples,
+            skipped=self._skipped,
             size_bytes=self._size_bytes,
             wait_s=self._wait_s,
             first_batch_s=self._first_batch_s,
@@ -556,7 +747,8 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last, as a few plain values.
 
-        It is the same on all ranks that have taken the same number of steps. After the last batch
+        It is the same on all ranks that have taken the same number of steps, except for how many
+        samples each has ``skipped`` (`on_error`). After the last batch
         of an epoch, it is the beginning of the next epoch.
 
         Examples:
@@ -609,7 +801,7 @@ class Loader:
 
     # ---- the batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or what is left of it after `load_state_dict` or `drain`.
 
         The iterator looks at rank, world size and place when it is asked for its first batch, so
@@ -642,7 +834,7 @@ class Loader:
         place.begun = True
         try:
             requests = requests_of(place, self._steps(place))
-            rules = self._transform_threads, self._prefetch_bytes
+            rules = self._transform_threads, self._prefetch_bytes, partial(_near, place)
             device = None if self._device is None else opened(self._device)
             pipeline: Batches
             if self._max_wait_s is None:
@@ -659,16 +851,19 @@ class Loader:
             pipeline.drain()
         return place, pipeline
 
-    def _iterate(self, iterator: object) -> Iterator[Any]:
-        pipeline = place = None
+    def _iterate(self, iterator: object) -> Iterator[Batch]:
+        pipeline = place = skips = None
+        is_whole = False
         try:
             while True:
                 began_ns = time.perf_counter_ns()
                 self._check(iterator)
                 is_first = pipeline is None
-                if pipeline is None or place is None:
+                if pipeline is None or place is None or skips is None:
                     # Only now: an iterator that nobody uses has no threads.
                     place, pipeline = self._begin()
+                    is_whole = place.is_begin
+                    skips = self._skips_at(place)
                 work = self._recipe.work
                 waits_ns = work.bytes_wait_ns, work.held_wait_ns
                 try:
@@ -692,13 +887,20 @@ class Loader:
                     break
                 if is_first:
                     self._first_batch_s = wait_s
-                request, size_bytes, value = found
+                request, size_bytes, value, skipped = found
                 del found
-                self._batches += 1
-                self._taken += 1
+                if skipped:
+                    self._skipped += self._skip(skips, skipped, value)
+                    place.skipped = skips.count
+                    self._samples -= len(skipped)
                 self._samples += len(request.indices)
                 self._size_bytes += size_bytes
                 self._step(place, request.after)
+                del skipped
+                if value is NOTHING:
+                    continue
+                self._batches += 1
+                self._taken += 1
                 handed_over = [value]
                 del value  # so that only the trainer holds the batch
                 began_ns = time.perf_counter_ns()
@@ -709,12 +911,35 @@ class Loader:
             place.begun = False  # the next iterator begins here
             if not self._has_step(place):
                 self._tell_left_out(place)
+                skips.tell_total()
                 place.end_epoch()
+                if self._taken == 0 and is_whole and skips.count > 0:
+                    raise skips.nothing_left(skips.count)
         finally:
             if pipeline is not None:
                 pipeline.close()
                 if iterator is self._iterator:
                     self._iterator = self._pipeline = None
+
+    def _skips_at(self, place: Place) -> Skips:
+        """Return what this rank has left out of the epoch of a place, to go on counting."""
+        is_counted = place.drawn is None or place.drawn.is_counted
+        samples = place.count if is_counted else place.count_of_objects
+        _, world_size = self._ranks.now()
+        rule = self._recipe.skipping
+        return Skips(rule, self, place.epoch, samples // world_size, place.skipped)
+
+    def _skip(self, skips: Skips, skipped: Sequence[Skipped], value: Any) -> int:
+        """Leave out samples of the next batch; `value` is what became of the others."""
+        if value is NOTHING and (self._recipe.fills or self._ranks.now()[1] > 1):
+            advice = (
+                ", and no sample near them is good"
+                if self._recipe.fills
+                else ", and without that batch this rank would take a step less than the others. "
+                "fill='repeat' repeats a good sample instead"
+            )
+            raise skips.nothing_left(len(skipped), advice, skipped) from skipped[0].error
+        return skips.add(skipped)
 
     def _tell_left_out(self, place: Place) -> None:
         """Say once if the epoch that ends at `place` has left out objects of its own accord."""
@@ -770,7 +995,7 @@ class Loader:
 class EpochSetter:
     """Takes the place of a sampler in programs that set its epoch; see `Loader.sampler`."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader[Any]) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:
@@ -800,6 +1025,15 @@ def _require_one_rank(max_wait_s: float | None, world_size: int) -> None:
         f"max_wait_s is given, and there are {world_size} ranks: each would wait for other samples "
         "and take another number of steps",
     )
+
+
+def _near(place: Place, request: Request) -> Iterator[tuple[int, int]]:
+    """Yield numbers and positions of samples near a batch, the nearest before it first."""
+    if place.drawn is not None and not place.drawn.is_counted:
+        return
+    order, begin, end = place.order(), request.positions[0], request.positions[-1] + 1
+    for position in itertools.chain(range(begin - 1, -1, -1), range(end, place.count)):
+        yield order[position], position
 
 
 def _key_of_count(world_size: int, place: Place, spot: Spot) -> tuple[int, int, int, int]:

@@ -13,11 +13,12 @@ from headrace.torch._batch_costs import Costs
 from headrace.torch._batch_sampler import BatchSampler
 from headrace.torch._batch_steps import BatchLimits
 from headrace.torch._batching import Batching, ByCost, BySize
-from headrace.torch._drawing_sampler import DrawingSampler
+from headrace.torch._mix import Mixture
 from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem, Sampled
 from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._source import Source
+from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["Ordered", "ordered"]
 
@@ -36,6 +37,7 @@ class Ordered:
 def ordered(
     source: Source,
     *,
+    mixture: Mixture[Any] | None,
     batch_size: int | None,
     max_batch_bytes: int | None,
     shuffle: Shuffle,
@@ -67,7 +69,13 @@ def ordered(
         }
         _refuse("batch_sampler", "makes the batches", given)
         if isinstance(batch_sampler, BatchSampler):
+            batch_sampler._require_of(mixture)
             return _as_sampled(source, batch_sampler, batch_sampler._batching, seed, rank, ranks)
+        require(
+            mixture is None,
+            "dataset is a mixture, which says the order: leave out batch_sampler, or give "
+            "headrace.torch.BatchSampler(mixture, ...)",
+        )
         return _by_them(source, batch_sampler, "batch_sampler", None, False, seed, ranks)
     batch_size, max_batch_bytes = _limits(source, batch_size, max_batch_bytes)
     batching: Batching
@@ -78,15 +86,19 @@ def ordered(
         limits = BatchLimits(max_size=batch_size, max_bytes=max_batch_bytes, drop_last=drop_last)
         costs = Costs(source, len(source), None, limits, refuse_oversized=False)
         batching = ByCost(costs, limits, _nobody)
+    if mixture is not None:
+        _refuse("a mixture", "says the order", {"sampler": sampler is not None})
+        place = rule.place(source, seed, mixture)
+        return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     if sampler is None:
         place = rule.place(source, seed)
         return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     _refuse("sampler", "says the order", {"shuffle": rule.shuffle})
-    if isinstance(sampler, DrawingSampler):
+    if isinstance(sampler, WeightedSampler):
         return _as_sampled(source, sampler, batching, seed, rank, ranks)
     require(
         max_batch_bytes is None,
-        f"max_batch_bytes works with a WeightedSampler or a MixtureSampler, and sampler is a "
+        f"max_batch_bytes works with a WeightedSampler, and sampler is a "
         f"{type(sampler).__name__}: give a batch_sampler that makes batches of its samples",
     )
     return _by_them(source, sampler, "sampler", batch_size, drop_last, seed, ranks)
@@ -109,7 +121,7 @@ def _limits(
 
 def _as_sampled(
     source: Source,
-    sampler: BatchSampler | DrawingSampler,
+    sampler: BatchSampler | WeightedSampler,
     batching: Batching,
     seed: int,
     rank: int | None,

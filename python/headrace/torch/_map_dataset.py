@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from headrace import ObjectIndex, Sample
 from headrace._chosen import Chosen, OptionalSuffix
@@ -14,6 +14,7 @@ from headrace._options import require
 from headrace._progress import CountOption
 from headrace._sources import folder_labels
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace._table import index_of_table
 from headrace.torch._by_number import ByNumber
 from headrace.torch._objects import (
@@ -25,6 +26,19 @@ from headrace.torch._objects import (
     relative_names,
     stores_of,
 )
+from headrace.torch._signatures import (
+    FolderKeywords,
+    Item,
+    Label,
+    LabelOf,
+    LabelsOf,
+    Made,
+    MapKeywords,
+    TableKeywords,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["MapDataset"]
 
@@ -34,10 +48,11 @@ _INSTEAD = {
     "loader": "transform makes something of the bytes of an object",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
     "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+    "on_error": "Loader(dataset, on_error=...) leaves out samples with errors",
 }
 
 
-class MapDataset(ByNumber):
+class MapDataset(ByNumber[Item]):
     """Objects by number, for torch's DataLoader and for `Loader`.
 
     The dataset lists the objects when it is made, one source after the other, each in the UTF-8
@@ -91,6 +106,78 @@ class MapDataset(ByNumber):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: MapDataset[torch.Tensor],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: None = None,
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[Made],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: None = None,
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[tuple[torch.Tensor, Label]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: str,
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[tuple[Made, Label]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: str,
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[tuple[torch.Tensor, LabelOf]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: LabelsOf[LabelOf],
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[tuple[Made, LabelOf]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: LabelsOf[LabelOf],
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[tuple[torch.Tensor, Any]],
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        labels: Labels,
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapDataset[tuple[Made, Any]],
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        labels: Labels,
+        **keywords: Unpack[MapKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: Source | Iterable[Source],
@@ -103,12 +190,32 @@ class MapDataset(ByNumber):
         hidden: bool = False,
         seed: int = 0,
         progress: CountOption = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, MapDataset, _INSTEAD)
         chosen = Chosen(suffix, hidden=hidden)
         super().__init__(source, transform, index, labels, classes, seed, progress, options, chosen)
 
+    @overload
+    @classmethod
+    def from_folders(
+        cls,
+        source: Source | Iterable[Source],
+        transform: None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        **keywords: Unpack[FolderKeywords],
+    ) -> MapDataset[tuple[torch.Tensor, int]]: ...
+    @overload
+    @classmethod
+    def from_folders(
+        cls,
+        source: Source | Iterable[Source],
+        transform: Callable[[Sample], Made],
+        *,
+        classes: Sequence[str] | None = None,
+        **keywords: Unpack[FolderKeywords],
+    ) -> MapDataset[tuple[Made, int]]: ...
     @classmethod
     def from_folders(
         cls,
@@ -121,8 +228,8 @@ class MapDataset(ByNumber):
         hidden: bool = False,
         seed: int = 0,
         progress: CountOption = False,
-        **options: Any,
-    ) -> MapDataset:
+        **options: Unpack[StoreOptions],
+    ) -> MapDataset[Any]:
         """Return a dataset in which the first folder below the URL is an object's class.
 
         Like torchvision's ``ImageFolder``: `classes` has the names of the folders, `class_to_idx`
@@ -179,6 +286,56 @@ class MapDataset(ByNumber):
         dataset._chosen = chosen
         return dataset
 
+    @overload
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        transform: None = None,
+        *,
+        label: None,
+        **keywords: Unpack[TableKeywords],
+    ) -> MapDataset[torch.Tensor]: ...
+    @overload
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        transform: Callable[[Sample], Made],
+        *,
+        label: None,
+        **keywords: Unpack[TableKeywords],
+    ) -> MapDataset[Made]: ...
+    @overload
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        transform: None = None,
+        *,
+        label: str,
+        **keywords: Unpack[TableKeywords],
+    ) -> MapDataset[tuple[torch.Tensor, Label]]: ...
+    @overload
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        transform: Callable[[Sample], Made],
+        *,
+        label: str,
+        **keywords: Unpack[TableKeywords],
+    ) -> MapDataset[tuple[Made, Label]]: ...
+    @overload
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        transform: Callable[[Sample], Any] | None = None,
+        *,
+        label: str | None = LABEL,
+        **keywords: Unpack[TableKeywords],
+    ) -> MapDataset[Any]: ...
     @classmethod
     def from_table(
         cls,
@@ -193,8 +350,8 @@ class MapDataset(ByNumber):
         root: str | os.PathLike[str] | Store | None = None,
         check: bool = False,
         seed: int = 0,
-        **options: Any,
-    ) -> MapDataset:
+        **options: Unpack[StoreOptions],
+    ) -> MapDataset[Any]:
         """Return a dataset of the objects in a table, in its order, with their labels.
 
         headrace lists nothing. The other columns of the table become columns of
@@ -270,7 +427,7 @@ class MapDataset(ByNumber):
         stores: tuple[Store, ...],
         transform: Callable[[Sample], Any] | None,
         **more: Any,
-    ) -> MapDataset:
+    ) -> MapDataset[Any]:
         """Return a dataset of this class, which may be a subclass with arguments of its own."""
         try:
             inspect.signature(cls).bind(stores, transform=transform, **more)

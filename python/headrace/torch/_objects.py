@@ -15,6 +15,7 @@ from headrace._errors import InvalidArgumentError, NotFoundError
 from headrace._options import require
 from headrace._progress import CountOption, count_names
 from headrace._roots import first_of_root
+from headrace._shards import MEMBER
 from headrace._sources import sources_of
 from headrace._store import Store
 from headrace.torch._arguments import class_name
@@ -128,6 +129,13 @@ class Objects:
         if self._objects.roots[0] == "":
             return self.store.url_of(self._objects.name(index))
         return self._objects.url(index)
+
+    def _member(self, index: int) -> str | None:
+        """Return what an entry is called in its shard; None: it lies in none."""
+        if MEMBER not in self._objects.columns:
+            return None
+        [name] = self._objects.column(MEMBER, [index])
+        return str(name)
 
     @property
     def _fingerprint(self) -> str:
@@ -244,7 +252,7 @@ def _found(
     source: Any,
     index: ObjectIndex | None,
     progress: CountOption,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return the stores of the roots of `source`, and its objects."""
@@ -307,7 +315,7 @@ def _listed(store: Store, count: Callable[[int], object] | None, listed_before: 
 
 
 def _stores_of(
-    index: ObjectIndex, given: list[Store], options: dict[str, Any]
+    index: ObjectIndex, given: list[Store], options: Mapping[str, Any]
 ) -> tuple[tuple[Store, ...], ObjectIndex]:
     """Return a store for each root, and the index, rebased to the given store if necessary."""
     by_root: dict[str, Store] = {}

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import operator
+import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 from headrace import ObjectIndex, _engine
 from headrace._chosen import OF_TABLES, Chosen
-from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, add_note
+from headrace._errors import CancelledError, HeadraceError, add_note
 from headrace._keywords import refuse_options
+from headrace._on_error import OnError
 from headrace._options import require, require_bytes
 from headrace._pyarrow import pyarrow_for
-from headrace._shards import OnError, ShardSource, require_on_error, shards_of
+from headrace._shards import ShardSource, shards_of
 from headrace._store import Store
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
@@ -33,10 +35,11 @@ from headrace.torch._parquet_rows import (
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_work import Deal, Part
+from headrace.torch._signatures import Item, Made, ParquetKeywords
+from headrace.torch._skipping import Skipped, Skipping, Skips
 
 __all__ = ["ParquetDataset"]
 
-_logger = logging.getLogger("headrace")
 _SUFFIXES = (".parquet",)
 _PREFETCH_BYTES = 256 << 20
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 8 << 20  # that are taken out of the row groups, at most
@@ -54,7 +57,7 @@ _INSTEAD = {
 }
 
 
-class ParquetDataset(PartStream):
+class ParquetDataset(PartStream[Item]):
     """Rows of Parquet files, row group after row group, of the columns that are wanted.
 
     The footers of all files are read when it is made, many at the same time. Then only the chunks
@@ -113,10 +116,16 @@ class ParquetDataset(PartStream):
         uneven: how to treat a remainder of fewer rows than ranks: ``"drop"`` leaves it out,
             ``"pad"`` repeats the first rows of the epoch's order, ``"keep"`` gives it to the first
             ranks.
-        on_error: ``"raise"``: a file or row group that cannot be read is an error. ``"skip"``: it
-            is left out, and the log says so; ranks may then yield unequal numbers of rows. A
-            function: it is left out, and the function is called with the error, which has the
-            file's ``url``.
+        on_error: ``"raise"``: a file or row group that cannot be read is an error, and so is what
+            the transform raises. ``"skip"``: the file, row group, row or (with `batch_size`) batch
+            is left out; ranks may then yield unequal numbers of rows. The log names each file that
+            is left out when the dataset is made, then the first one of a pass, and says at its end
+            how many rows there were. A function: it is called with the error, which has the file's
+            ``url`` and, of a transform, the row's number as ``index``; what it raises ends the
+            pass. Other errors are raised in any case, as by `Loader`.
+        max_skipped: how many rows each reader may leave out in a pass; one more is a
+            `CorruptDataError` that names the first ones. A row group counts as its rows. Default:
+            1 % of the rows that the reader yields, and at least 10.
         prefetch_bytes: how much each process reads ahead of the row groups that are open. Default:
             256 MiB, and at most a quarter of the memory budget. One row group is always read ahead.
         seed_generators: whether the global random generators are seeded for each call of a
@@ -134,6 +143,20 @@ class ParquetDataset(PartStream):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ParquetDataset[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[ParquetKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ParquetDataset[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[Any], Made],
+        **keywords: Unpack[ParquetKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -148,11 +171,12 @@ class ParquetDataset(PartStream):
         shuffle_groups: int = 4,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         on_error: OnError = "raise",
+        max_skipped: int | None = None,
         prefetch_bytes: int | None = None,
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ParquetDataset, _INSTEAD)
         seed, self._shuffles = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
@@ -165,8 +189,7 @@ class ParquetDataset(PartStream):
             "drop_last leaves out a short batch, and there is no batch_size",
         )
         self._open_groups = count("shuffle_groups", shuffle_groups, minimum=1) if shuffle else 1
-        require_on_error(on_error)
-        self._on_error = on_error
+        skipping = Skipping.of(on_error, max_skipped)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._prefetch_bytes = prefetch_bytes
@@ -193,6 +216,7 @@ class ParquetDataset(PartStream):
             uneven=uneven,
             ranks=ranks,
             chosen=self._chosen,
+            skipping=skipping,
         )
 
     @property
@@ -302,7 +326,7 @@ class ParquetDataset(PartStream):
 
     # ---- reading
 
-    def _iterate(self, reader: RowReader) -> Iterator[Any]:
+    def _iterate(self, reader: RowReader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
         start = reader.start
@@ -310,15 +334,22 @@ class ParquetDataset(PartStream):
         deal, quotas = self._deal(start)
         assert quotas is not None
         quota = quotas[start.lane]
-        feed = _Feed(self, reader, deal)
+        skips = self._skips(start, quota)
+        feed = _Feed(self, reader, deal, skips)
+        is_barren = True
         try:
             while reader.yielded < quota and feed.fill():
                 left = quota - reader.yielded
                 if self._batch_size is None:
                     reader.keep()
                     rows = reader.draw(min(left, self._at_once(feed)))
-                    for item in self._made_rows(rows, start.epoch):
+                    for item in self._made_rows(rows, start.epoch, self._skipping):
+                        if isinstance(item, Skipped):
+                            skips.add([item])
+                            reader.count_row(skipped=skips.count)
+                            continue
                         reader.count_row()
+                        is_barren = False
                         box = [item]
                         del item  # nothing here refers to it after it was yielded
                         yield box.pop()
@@ -330,12 +361,24 @@ class ParquetDataset(PartStream):
                         drawn.append(reader.draw(missing))
                     if missing > 0 and self._drop_last:
                         break
-                    batch = self._made_batch(Rows.joined(drawn), start.epoch)
+                    batch = self._made_batch(Rows.joined(drawn), start.epoch, self._skipping)
                     del drawn
+                    if isinstance(batch, Skipped):
+                        skips.add([batch])
+                        reader.skipped = skips.count
+                        reader.keep()
+                        continue
                     reader.keep()
-                    yield batch
+                    is_barren = False
+                    box = [batch]
+                    del batch
+                    yield box.pop()
                     _require_same_process(forks)
-            feed.end(reader.yielded)
+            skips.tell_total()
+            # A reader cannot know it of the others, or of what others have yielded before.
+            is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
+            if skips.count > 0 and is_barren and is_all and start.yielded == 0:
+                raise skips.nothing_left(None)
         finally:
             feed.close(is_here=forks == fork_epoch())
 
@@ -384,12 +427,12 @@ class ParquetDataset(PartStream):
 
     # ---- what is made of rows
 
-    def _made_batch(self, rows: Rows, epoch: int) -> Any:
+    def _made_batch(self, rows: Rows, epoch: int, rule: Skipping | None = None) -> Any:
         if self._transform is None:
             return columns_of(rows.table)
-        return self._made(self._transform, rows.table, rows.number(0), epoch, len(rows))
+        return self._made(self._transform, rows.table, rows.number(0), epoch, len(rows), rule)
 
-    def _made_rows(self, rows: Rows, epoch: int) -> Iterator[Any]:
+    def _made_rows(self, rows: Rows, epoch: int, rule: Skipping | None = None) -> Iterator[Any]:
         items = rows_of(rows.table)
         items.reverse()
         if self._transform is None:
@@ -397,12 +440,22 @@ class ParquetDataset(PartStream):
                 yield items.pop()
             return
         for row in range(len(rows)):
-            yield self._made(self._transform, items.pop(), rows.number(row), epoch, 1)
+            yield self._made(self._transform, items.pop(), rows.number(row), epoch, 1, rule)
 
     def _made(
-        self, make: Callable[[Any], Any], given: Any, number: int, epoch: int, rows: int
+        self,
+        make: Callable[[Any], Any],
+        given: Any,
+        number: int,
+        epoch: int,
+        rows: int,
+        rule: Skipping | None,
     ) -> Any:
-        """Return what the transform makes of rows, the first of which has this number."""
+        """Return what the transform makes of rows, the first of which has this number.
+
+        It is a `Skipped`, if the rule lets these rows be left out because of an error.
+        """
+        handled = sys.exception()
         try:
             if not self._seeds_generators:
                 return make(given)
@@ -422,6 +475,8 @@ class ParquetDataset(PartStream):
                 f"{what} {number - groups.firsts[group]} of row group "
                 f"{groups.number_in_file[group]}, number {number} of the dataset",
             )
+            if rule is not None and rule.may_skip(error, handled):
+                return Skipped(told, groups.url(group), number, samples=rows)
             if told is error:
                 raise
             raise told from error
@@ -444,8 +499,10 @@ class ParquetDataset(PartStream):
 class _Feed:
     """Opens row groups for a reader, and reads further ones ahead."""
 
-    def __init__(self, dataset: ParquetDataset, reader: RowReader, deal: Deal) -> None:
-        self._dataset, self._reader = dataset, reader
+    def __init__(
+        self, dataset: ParquetDataset[Any], reader: RowReader, deal: Deal, skips: Skips
+    ) -> None:
+        self._dataset, self._reader, self._skips = dataset, reader, skips
         self._most_open = dataset._open_groups
         self._groups = dataset._groups
         start = reader.start
@@ -457,7 +514,6 @@ class _Feed:
         self._size_bytes = self._request_count = 0  # of what is read ahead
         of_state = [slot.part for slot in reader.slots if slot.left > 0]
         self._parts = itertools.chain(of_state, self._new_parts(deal))
-        self._failed = 0
         self.row_bytes = 0
         """Of the rows of the row group that was opened last, on average."""
 
@@ -479,19 +535,6 @@ class _Feed:
                 slots[at : at + 1] = [opened]
         self._read_ahead()
         return len(slots) > 0
-
-    def end(self, yielded: int) -> None:
-        """Refuse that there was nothing but errors in a whole epoch.
-
-        A reader cannot know it of the others, or of what others have yielded before.
-        """
-        start = self._reader.start
-        is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
-        if self._failed and not yielded and is_all:
-            raise InvalidArgumentError(
-                f"there are no rows, because of errors: all {self._failed} row groups were left "
-                "out (on_error)"
-            )
 
     def close(self, *, is_here: bool) -> None:
         """Read no more; unless this is another process than began to."""
@@ -522,19 +565,17 @@ class _Feed:
         assert part is slot.part
         group = read.group
         self._read_ahead()
+        handled = sys.exception()
         try:
             table = read.table()
-        except CancelledError:
-            raise
         except HeadraceError as error:
-            on_error = self._dataset._on_error
-            if on_error == "raise":
+            if not self._dataset._skipping.may_skip(error, handled):
                 raise
-            if callable(on_error):
-                on_error(error)
-            else:
-                _logger.warning("left out: %s: %s", self._groups.name(group), error)
-            self._failed += 1
+            part_of_file = f"row group {self._groups.number_in_file[group]}"
+            self._skips.add(
+                [Skipped(error, self._groups.url(group), samples=slot.left, part=part_of_file)]
+            )
+            self._reader.skipped = self._skips.count
             slot.leave_out()
             return False
         [seed] = _engine.sample_seeds(self._seed, self._epoch, _ORDERS + group, _ORDERS + group + 1)

@@ -16,10 +16,11 @@ from torch.utils.data import get_worker_info
 from headrace import ObjectIndex, _engine
 from headrace._entry_reads import EntryReads
 from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
+from headrace._on_error import OnError
 from headrace._options import require
 from headrace._pyarrow import pyarrow_for
 from headrace._reader_io import place_of
-from headrace._shards import OnError, tell_errors
+from headrace._shards import tell_errors
 from headrace._store import Store
 from headrace.torch._here import Here
 

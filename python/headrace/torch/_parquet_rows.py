@@ -114,6 +114,8 @@ class RowReader:
         self._drawn = start.yielded
         self._kept = start
         self._since = 0  # rows that were counted since
+        self.skipped = start.skipped
+        """How many rows were left out because of errors, of those that were drawn."""
 
     @property
     def yielded(self) -> int:
@@ -141,14 +143,21 @@ class RowReader:
         self._drawn += sum(counts)
         return Rows.joined(drawn, order)
 
-    def count_row(self) -> None:
-        """Count one row more, of those that were drawn since `keep`, as yielded."""
+    def count_row(self, *, skipped: int | None = None) -> None:
+        """Count one row more, of those that were drawn since `keep`, as yielded; or as left out,
+        which are then so many in all.
+        """
         self._since += 1
+        if skipped is not None:
+            self.skipped = skipped
+            self._kept = replace(self._kept, skipped=skipped)
 
     def keep(self) -> None:
         """Count all rows that were drawn as yielded, and all parts that were begun as begun."""
         parts = tuple(slot.part for slot in self.slots)
-        self._kept = replace(self.start, yielded=self._drawn, begun=self.begun, parts=parts)
+        self._kept = replace(
+            self.start, yielded=self._drawn, begun=self.begun, parts=parts, skipped=self.skipped
+        )
         self._since = 0
 
     def _mix(self, left: list[int], first: int, count: int) -> tuple[list[int], memoryview | None]:

@@ -20,7 +20,7 @@ from headrace.torch._arguments import (
     warn_of_overlooked_ranks,
 )
 from headrace.torch._epochs import Epochs, reader_of, worker_count
-from headrace.torch._place import Objects, Place
+from headrace.torch._place import Objects, Place, skipped_in_state, skipped_of_state
 from headrace.torch._shard_window import has_left, may_have_left
 from headrace.torch._shard_work import (
     Base,
@@ -35,6 +35,8 @@ from headrace.torch._shard_work import (
     with_end,
 )
 from headrace.torch._shared_place import SharedPlace
+from headrace.torch._signatures import Item
+from headrace.torch._skipping import Skipping, Skips
 
 __all__ = ["PartStream", "Reader", "Start", "turn"]
 
@@ -61,6 +63,7 @@ class Start:
     begun: int = 0
     parts: tuple[Part, ...] = ()
     sharing: tuple[int, ...] = ()  # what the readers' shares depend on beside their number
+    skipped: int = 0  # how many samples the reader has left out because of errors
 
 
 class Reader(Protocol):
@@ -73,7 +76,7 @@ class Reader(Protocol):
         ...
 
 
-class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
+class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
     """A stream of samples that lie in parts, such as shards; see `ShardStream`.
 
     Args:
@@ -96,12 +99,14 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
         ranks: Ranks,
         epoch_samples: int | None = None,
         chosen: Chosen,
+        skipping: Skipping,
     ) -> None:
         self._count_of_parts = len(parts)
         self._firsts = firsts
         self._place = Place(parts, seed, shuffle, chosen=chosen.rule if chosen.has_listed else "")
         self._uneven = choice("uneven", uneven, ("drop", "pad", "keep"))
         self._ranks = ranks
+        self._skipping = skipping
         self._epoch_samples = epoch_samples
         self._shared = SharedPlace(_MOST_WORKERS + _MORE_CELLS)
         self._loaded: Start | None = None  # by the trainer process, for a pass of its epoch
@@ -117,7 +122,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
         """Return a reader that begins there."""
 
     @abstractmethod
-    def _iterate(self, reader: Any) -> Iterator[Any]:
+    def _iterate(self, reader: Any) -> Iterator[Item]:
         """Yield the samples of a reader, and count them there."""
 
     @abstractmethod
@@ -143,7 +148,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
 
     # ---- passes and states
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
         self._passes += 1
         try:
@@ -184,6 +189,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             "parts": [part.to_state() for part in start.parts],
             "base": start.base.to_state(),
             "sharing": list(start.sharing),
+            **skipped_in_state(start.skipped),
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -254,6 +260,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             parts=tuple(Part.from_state(part) for part in parts),
             base=Base.from_state(state.get("base")),
             sharing=tuple(sharing),
+            skipped=skipped_of_state(state),
         )
 
     def _together(self, starts: list[Start]) -> Start:
@@ -277,7 +284,8 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
         require_all([each.lane for each in starts], first.lanes)
         deal, _ = self._deal(first)
         readers = [(each.yielded, each.begun, each.parts) for each in starts]
-        return Start(first.epoch, 0, 0, 0, left_over(deal, first.base, readers))
+        left = left_over(deal, first.base, readers)
+        return Start(first.epoch, 0, 0, 0, left, skipped=max(each.skipped for each in starts))
 
     def _next_start(self, lane: int, lanes: int) -> Start:
         """Return where the next pass of this reader begins."""
@@ -331,6 +339,11 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Any]):
             return self._passes << 1
         # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
         return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
+
+    def _skips(self, start: Start, quota: int | None) -> Skips:
+        """Return what a reader has left out, to go on counting; it yields `quota` samples."""
+        samples = self._count_of_parts // start.lanes if quota is None else quota
+        return Skips(self._skipping, self, start.epoch, samples, start.skipped)
 
     def _first_base(self) -> Base:
         return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)

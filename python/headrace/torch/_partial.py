@@ -10,7 +10,7 @@ from typing import Any
 from headrace._errors import CancelledError
 from headrace._read_ahead import ReadAhead
 from headrace.torch._grid import Spot
-from headrace.torch._pipeline import MadeStep, Pipeline, Recipe, Request
+from headrace.torch._pipeline import Made, MadeStep, Others, Pipeline, Recipe, Request
 from headrace.torch._source import Reads
 
 __all__ = ["PartialPipeline"]
@@ -32,9 +32,10 @@ class PartialPipeline(Pipeline):
         requests: Iterator[Request],
         transform_threads: int,
         prefetch_bytes: int | None,
+        others: Others,
         max_wait_s: float,
     ) -> None:
-        super().__init__(recipe, requests, transform_threads, prefetch_bytes)
+        super().__init__(recipe, requests, transform_threads, prefetch_bytes, others)
         self._max_wait_s = max_wait_s
         self._reading: ReadAhead[_Begun] = ReadAhead(
             recipe.source.opened(), prefetch_bytes, least_entries=4
@@ -45,7 +46,7 @@ class PartialPipeline(Pipeline):
         self._number = 0
         self._making: deque[MadeStep] = deque()
 
-    def _next(self) -> tuple[Request, int, Any] | None:
+    def _next(self) -> Made | None:
         self._fill()
         if not self._making:
             begin_ns = time.perf_counter_ns()
@@ -63,7 +64,7 @@ class PartialPipeline(Pipeline):
             self._work(step)
         value = step.wait(self._is_closing)
         self._fill()
-        return step.request, step.size_bytes, value
+        return self._made(step, value)
 
     def is_ready(self) -> bool:
         """Return whether `next` has something at once, without waiting and without work."""

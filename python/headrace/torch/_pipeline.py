@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
@@ -15,18 +17,26 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from headrace import _engine, _trace
-from headrace._errors import CancelledError
+from headrace._errors import CancelledError, HeadraceError
 from headrace._process import begin_exit, end_if_overtaken, metrics
 from headrace._read_ahead import ReadAhead
 from headrace._verdict import has_free_places
 from headrace.torch._collate import collate_in, unequal_sizes
 from headrace.torch._error_notes import about_batch, about_sample
 from headrace.torch._grid import Spot
-from headrace.torch._pinning import Pinning
+from headrace.torch._pinning import Pageable, Pinning
 from headrace.torch._seeding import GlobalGenerators
+from headrace.torch._skipping import (
+    NOTHING,
+    Skipped,
+    Skipping,
+    lost_reads,
+    places_left,
+    skipped_of,
+)
 from headrace.torch._source import Reads, Source
 
-__all__ = ["Batches", "MadeStep", "Pipeline", "Recipe", "Request", "WorkTimes"]
+__all__ = ["Batches", "Made", "MadeStep", "Others", "Pipeline", "Recipe", "Request", "WorkTimes"]
 
 # After at most this time a wait notices that another thread has closed the iterator.
 _WAIT_SLICE_S = 0.05
@@ -34,6 +44,8 @@ _WAIT_SLICE_S = 0.05
 # its thread with it; at the interpreter's exit the wait is longer.
 _CLOSE_S = 0.1
 _EXIT_S = 5.0
+# How many samples are tried to find one that takes the place of a batch of which nothing is left.
+_MOST_TRIED = 100
 
 
 class Request(NamedTuple):
@@ -49,6 +61,17 @@ class Request(NamedTuple):
 
 
 _NO_REQUEST = Request((), 0, (), Spot())
+
+
+class Made(NamedTuple):
+    """A batch that is ready."""
+
+    request: Request
+    size_bytes: int
+    """Of its objects, without those that were skipped."""
+    value: Any
+    """`NOTHING`, if all its samples were skipped."""
+    skipped: Sequence[Skipped] = ()
 
 
 class WorkTimes:
@@ -101,6 +124,9 @@ class Recipe:
     """Whether to seed the global generators for each sample, if one thread alone makes samples."""
     work: WorkTimes
     """What transforming and collating took so far."""
+    skipping: Skipping
+    fills: bool
+    """Whether a good sample takes the place of one that is skipped."""
 
     @property
     def is_direct(self) -> bool:
@@ -111,8 +137,8 @@ class Recipe:
 class Batches(Protocol):
     """The batches of one iteration."""
 
-    def next(self) -> tuple[Request, int, Any] | None:
-        """Wait for the next batch; return its request, its size and the batch; None at the end."""
+    def next(self) -> Made | None:
+        """Wait for the next batch; None at the end."""
         ...
 
     def is_ready(self) -> bool:
@@ -154,6 +180,10 @@ class Step(Protocol):
         """Wait for the batch and return it, or raise its error. Call this once."""
         ...
 
+    def take_lost(self) -> dict[int, Exception]:
+        """Return the errors of the samples that were skipped, by their places in the request."""
+        ...
+
 
 class FailedStep:
     """A batch whose reads could not begin; its error is raised when its turn comes."""
@@ -173,6 +203,9 @@ class FailedStep:
         assert error is not None
         raise error
 
+    def take_lost(self) -> dict[int, Exception]:
+        return {}
+
 
 class DirectStep:
     """A batch that the engine reads straight into one tensor, ``[count, size_bytes]``."""
@@ -189,16 +222,59 @@ class DirectStep:
         into: Any = self._tensor.numpy()
         self.batch = recipe.source.start_straight(request.indices, into)
         self.arrived_ns = 0
+        self._lost: dict[int, Exception] = {}
 
     def is_ready(self) -> bool:
         return self.batch.poll(0)
 
-    def wait(self, is_closing: Callable[[], bool]) -> torch.Tensor:  # noqa: ARG002
-        self.batch.wait()
+    def wait(self, is_closing: Callable[[], bool]) -> Any:  # noqa: ARG002
+        rule, handled = self._recipe.skipping, sys.exception()
+        try:
+            self.batch.wait()
+        except HeadraceError:
+            if not rule.skips:
+                raise
+            self._lost = lost_reads(self.batch.take(return_errors=True), rule, handled)
         self.arrived_ns = time.perf_counter_ns()
         self._hand_over()
+        if not self._lost:
+            try:
+                return self._made(None)
+            except Exception as error:
+                if not rule.may_skip(error, handled):
+                    raise
+        self._look_at_each(handled)
+        left = places_left(len(self.request.indices), self._lost, fills=self._recipe.fills)
+        return self._made(left) if left else NOTHING
+
+    def take_lost(self) -> dict[int, Exception]:
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def _made(self, places: list[int] | None) -> torch.Tensor:
+        """Return the batch of the samples at these places; None: of all."""
+        recipe, tensor, indices = self._recipe, self._tensor, self.request.indices
+        if places is not None:
+            room, hand_over = recipe.pinning.room(
+                recipe.source.opened()[0], len(places), tensor.shape[1]
+            )
+            tensor = torch.index_select(tensor, 0, torch.tensor(places, device="cpu"), out=room)
+            hand_over()
+            indices = [int(indices[at]) for at in places]
+        return recipe.source.batch(tensor, indices, recipe.pinning)
+
+    def _look_at_each(self, handled: BaseException | None) -> None:
+        """Find out of which samples that were read no batch can be made."""
         recipe = self._recipe
-        return recipe.source.batch(self._tensor, self.request.indices, recipe.pinning)
+        for at, index in enumerate(self.request.indices):
+            if at in self._lost:
+                continue
+            try:
+                recipe.source.batch(self._tensor[at : at + 1], [int(index)], Pageable())
+            except Exception as error:
+                if not recipe.skipping.may_skip(error, handled):
+                    raise
+                self._lost[at] = error
 
 
 class MadeStep:
@@ -206,6 +282,14 @@ class MadeStep:
 
     The error raised does not depend on which thread is quicker: it is that of the first sample that
     failed.
+
+    Args:
+        request: the samples.
+        size_bytes: of their objects.
+        recipe: how they become a batch.
+        parts: how many threads share the work.
+        reads: the reads of the samples; None: begin them.
+        times: how often each sample is in the batch.
     """
 
     def __init__(
@@ -215,6 +299,7 @@ class MadeStep:
         recipe: Recipe,
         parts: int,
         reads: Reads | None = None,
+        times: int = 1,
     ) -> None:
         self.request = request
         self.size_bytes = size_bytes
@@ -231,6 +316,8 @@ class MadeStep:
         self._value: Any = None
         self._error: BaseException | None = None
         self._failed_at = count
+        self._lost: dict[int, Exception] = {}
+        self._times = times
         self.arrived_ns = 0
         self._parts_left = min(parts, count)
         self.parts = [
@@ -274,19 +361,27 @@ class MadeStep:
         samples = self._take()
         if samples is None:
             return
-        makers, outputs = self._makers, self._outputs
+        makers, outputs, lost, rule = self._makers, self._outputs, self._lost, self._recipe.skipping
         sample: Any = None
+        handled = sys.exception()
         begin_ns, cpu_ns, at = time.perf_counter_ns(), time.thread_time_ns(), begin
         try:
             for at in range(begin, end):
                 if is_closing():
                     self._fail(at, CancelledError("the iterator was closed"))
                     return
+                if at in lost:
+                    continue
                 sample = samples[at]
                 samples[at] = None  # its memory is free when the transform is done with it
                 if generators is not None:
                     generators.seed(sample.seed)
-                outputs[at] = makers[at](sample)
+                try:
+                    outputs[at] = makers[at](sample)
+                except Exception as error:
+                    if not rule.may_skip(error, handled):
+                        raise
+                    lost[at] = about_sample(error, sample.url)
         except BaseException as error:
             try:
                 if isinstance(error, Exception):
@@ -308,27 +403,43 @@ class MadeStep:
             try:
                 raise self._error
             finally:
-                self._error = None  # its traceback refers to frames that refer to this
+                # Their tracebacks refer to frames that refer to this.
+                self._error, self._lost = None, {}
         value, self._value = self._value, None
         return value
+
+    def take_lost(self) -> dict[int, Exception]:
+        lost, self._lost = self._lost, {}  # their tracebacks refer to frames that refer to this
+        return lost
 
     def _take(self) -> list[Any] | None:
         with self._lock:
             if self._samples is None and self._error is None:
                 try:
                     was_there = self.batch.poll(0)
-                    samples = self.batch.take(return_errors=False)
+                    rule = self._recipe.skipping
+                    samples = self.batch.take(return_errors=rule.skips)
                     if not was_there:
                         self.arrived_ns = time.perf_counter_ns()
-                    recipe, request = self._recipe, self.request
-                    if recipe.source.makes or recipe.collate_fn is not None:
-                        positions = request.positions
-                        _engine.seed_samples(samples, recipe.seed, request.epoch, positions)
-                        recipe.source.label(samples, request.indices)
+                    if rule.skips:
+                        self._lost.update(lost_reads(samples, rule))
+                    if self._recipe.source.makes or self._recipe.collate_fn is not None:
+                        self._seed_and_label(samples)
                     self._samples = samples
                 except BaseException as error:
                     self._failed_at, self._error = -1, error
             return self._samples
+
+    def _seed_and_label(self, samples: list[Any]) -> None:
+        recipe, request = self._recipe, self.request
+        positions, indices = request.positions, request.indices
+        if self._lost:
+            there = [at for at in range(len(samples)) if at not in self._lost]
+            samples = [samples[at] for at in there]
+            positions, indices = [positions[at] for at in there], [indices[at] for at in there]
+        if samples:
+            _engine.seed_samples(samples, recipe.seed, request.epoch, positions)
+            recipe.source.label(samples, indices)
 
     def _fail(self, at: int, error: BaseException) -> None:
         with self._lock:
@@ -340,6 +451,13 @@ class MadeStep:
         if self._error is not None:
             return
         recipe = self._recipe
+        if self._lost:
+            left = places_left(len(outputs), self._lost, fills=recipe.fills)
+            outputs = [outputs[at] for at in left]
+            if not outputs:
+                self._value = NOTHING
+                return
+        outputs = outputs * self._times
         begin_ns, cpu_ns, count = time.perf_counter_ns(), time.thread_time_ns(), len(outputs)
         try:
             if recipe.collate_fn is None:
@@ -414,6 +532,11 @@ def _work(tasks: Tasks, is_closing: Callable[[], bool]) -> None:
         del task, step  # a waiting thread keeps nothing alive
 
 
+Others = Callable[[Request], Iterable[tuple[int, int]]]
+"""Returns the numbers and positions of samples near a batch, in the order in which they are tried
+in its place."""
+
+
 class Pipeline:
     """The batches of one iteration.
 
@@ -425,6 +548,7 @@ class Pipeline:
         requests: the batches to come.
         transform_threads: the number of threads; 0: `next` does the work itself.
         prefetch_bytes: how much may be read ahead; None: the engine decides.
+        others: what takes the place of a batch of which nothing is left.
     """
 
     def __init__(
@@ -433,7 +557,10 @@ class Pipeline:
         requests: Iterator[Request],
         transform_threads: int,
         prefetch_bytes: int | None,
+        others: Others,
     ) -> None:
+        self._others = others
+        self._last: tuple[int, int] | None = None  # of the sample that was good last, as of these
         self._pid = os.getpid()
         self._recipe = recipe
         self._requests = requests
@@ -451,8 +578,8 @@ class Pipeline:
         self._submitted = 0  # how many of the steps ahead the threads have received
         _open_pipelines.add(self)
 
-    def next(self) -> tuple[Request, int, Any] | None:
-        """Wait for the next batch; return its request, its size and the batch; None at the end.
+    def next(self) -> Made | None:
+        """Wait for the next batch; None at the end.
 
         Raises:
             CancelledError: the pipeline was closed, or was made before a fork.
@@ -491,7 +618,7 @@ class Pipeline:
         end_if_overtaken()
         return CancelledError("the iterator was closed while somebody waited for a batch")
 
-    def _next(self) -> tuple[Request, int, Any] | None:
+    def _next(self) -> Made | None:
         begin_ns = time.perf_counter_ns()
         self._fill()
         if not self._ahead:
@@ -507,7 +634,44 @@ class Pipeline:
         if self._submitted > 0:
             self._submitted -= 1
         self._fill()  # so that reads are in flight while the trainer works
-        return step.request, step.size_bytes, value
+        return self._made(step, value)
+
+    def _made(self, step: Step, value: Any) -> Made:
+        """Return a batch with what is known of it."""
+        recipe, request = self._recipe, step.request
+        if not recipe.skipping.skips:
+            return Made(request, step.size_bytes, value)
+        lost = step.take_lost()
+        good = next((at for at in reversed(range(len(request.indices))) if at not in lost), None)
+        if good is not None:
+            self._last = int(request.indices[good]), request.positions[good]
+        if not lost:
+            return Made(request, step.size_bytes, value)
+        skipped = skipped_of(lost, recipe.source, request.indices)
+        numbers = [each.index for each in skipped if each.index is not None]
+        size_bytes = max(0, step.size_bytes - recipe.source.sum_bytes(numbers))
+        if value is NOTHING and recipe.fills:
+            value = self._in_its_place(request)
+        return Made(request, size_bytes, value, skipped)
+
+    def _in_its_place(self, request: Request) -> Any:
+        """Return a batch of one sample, as often as the batch has samples of which none is left.
+
+        Which one does not depend on what was yielded here: it is the same after a resume.
+        """
+        others = itertools.islice(self._others(request), _MOST_TRIED)
+        known = [] if self._last is None else [self._last]
+        for index, position in itertools.chain(others, known):
+            one = Request([index], request.epoch, [position], request.after)
+            step = MadeStep(one, 0, self._recipe, 1, times=len(request.indices))
+            if self._threads is None:
+                self._work(step)
+            else:
+                step.work(0, 1, self._is_closing)
+            value = step.wait(self._is_closing)
+            if value is not NOTHING:
+                return value
+        return NOTHING
 
     def _work(self, step: MadeStep) -> None:
         recipe = self._recipe

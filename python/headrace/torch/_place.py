@@ -11,7 +11,7 @@ from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace.torch._grid import Order, Spot
 
-__all__ = ["Drawn", "Place"]
+__all__ = ["Drawn", "Place", "skipped_in_state", "skipped_of_state"]
 
 _VERSION = 2
 
@@ -77,6 +77,8 @@ class Place:
         """That of `spot`, which may be changed alone if nothing waits."""
         self._waiting: Sequence[int] = ()
         self._sampler: Mapping[str, Any] | None = None
+        self.skipped = 0
+        """How many samples of the epoch were left out here because of errors."""
         self.begun = False
         """Whether an iterator has begun here and has not ended."""
         self.is_loaded = False
@@ -125,10 +127,10 @@ class Place:
             return self.drawn.order(self.seed, self.epoch)
         return _engine.Order(len(self._objects), self.seed, self.epoch, self.shuffle)
 
-    def at(self, epoch: int, spot: Spot = Spot()) -> Place:  # noqa: B008
+    def at(self, epoch: int, spot: Spot = Spot(), skipped: int = 0) -> Place:  # noqa: B008
         """Return the place of the same data at this epoch and spot."""
         place = Place(self._objects, self.seed, self.shuffle, self.drawn, chosen=self.chosen)
-        place.epoch, place.spot = epoch, spot
+        place.epoch, place.spot, place.skipped = epoch, spot, skipped
         return place
 
     def named(self, epoch: int) -> Place:
@@ -136,13 +138,13 @@ class Place:
 
         If this place was loaded and lies in that epoch or at its end, it is what is left of it.
         """
-        spot = Spot()
+        spot, skipped = Spot(), 0
         if epoch == self.epoch and not self.begun:
-            spot = self.spot
+            spot, skipped = self.spot, self.skipped
         elif epoch + 1 == self.epoch and self.is_loaded and not self.begun and self.is_begin:
             # An epoch's end and the next one's beginning have one state.
             spot = self._end_before()
-        place = self.at(epoch, spot)
+        place = self.at(epoch, spot, skipped)
         place.is_named = True
         return place
 
@@ -159,6 +161,7 @@ class Place:
     def end_epoch(self) -> None:
         """Go to the beginning of the next epoch."""
         self.epoch, self.spot, self.is_loaded = self.epoch + 1, self.spot.after_end(), False
+        self.skipped = 0
 
     def state_dict(self) -> dict[str, Any]:
         state = {**self.identity(), "epoch": self.epoch, "position": self.position}
@@ -166,7 +169,7 @@ class Place:
             state["waiting"] = sorted(self._waiting)
         if self._sampler is not None:
             state["sampler"] = dict(self._sampler)
-        return state
+        return state | skipped_in_state(self.skipped)
 
     def at_state(self, state: Mapping[str, Any]) -> Place:
         """Return the place of a saved state."""
@@ -181,7 +184,8 @@ class Place:
             sampler is None or isinstance(sampler, Mapping),
             f"the state's sampler is {sampler!r}; it must be a mapping",
         )
-        place = self.at(epoch, Spot(position, _waiting(state, position), sampler))
+        spot = Spot(position, _waiting(state, position), sampler)
+        place = self.at(epoch, spot, skipped_of_state(state))
         place.is_loaded = True
         return place
 
@@ -206,6 +210,21 @@ class Place:
         if self.drawn is not None:
             identity["drawn"] = self.drawn.origin
         return identity
+
+
+def skipped_in_state(skipped: int) -> dict[str, int]:
+    """Return what a state says of samples that were left out: nothing, if none was."""
+    return {"skipped": skipped} if skipped > 0 else {}
+
+
+def skipped_of_state(state: Mapping[str, Any]) -> int:
+    """Return how many samples were left out before a state was saved."""
+    skipped: Any = state.get("skipped", 0)
+    require(
+        isinstance(skipped, int) and not isinstance(skipped, bool) and 0 <= skipped < 1 << 63,
+        f"the state's skipped is {skipped!r}; it must be an integer of at least 0",
+    )
+    return int(skipped)
 
 
 def _waiting(state: Mapping[str, Any], position: int) -> list[int]:

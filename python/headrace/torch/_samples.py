@@ -10,6 +10,7 @@ from headrace import ObjectIndex
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace.torch._arguments import count
+from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects
 from headrace.torch._source import Source, source_of
 
@@ -47,6 +48,8 @@ def samples_of(data: Any) -> Samples:
         source = source_of(data, reads=False)
     if source is not None:
         number = len(source)
+    elif isinstance(data, Mixture):
+        number = sum(map(len, data.datasets))
     elif hasattr(data, "__len__") and not isinstance(data, str | bytes):
         number = len(data)
     elif isinstance(data, int):
@@ -80,6 +83,6 @@ def _is_ours(data: Any) -> bool:
     """Return whether all parts of a dataset are of this package."""
     if isinstance(data, Subset):
         return _is_ours(data.dataset)
-    if isinstance(data, ConcatDataset):
+    if isinstance(data, ConcatDataset | Mixture):
         return all(_is_ours(part) for part in data.datasets)
     return isinstance(data, Objects)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack, overload
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
 from headrace._errors import add_note
 from headrace._keywords import refuse_options
+from headrace._on_error import OnError, require_on_error
 from headrace._options import require
 from headrace._progress import CountOption
 from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
-from headrace._shards import OnError, ShardSource, members_of, require_on_error, shards_of
+from headrace._shards import ShardSource, members_of, shards_of
+from headrace._store_settings import StoreOptions
 from headrace.torch._by_number import ByNumber
+from headrace.torch._signatures import Item, Made, ShardKeywords
 
 __all__ = ["ShardDataset", "tensors_of"]
 
 _INSTEAD = {
     "decode": "transform makes something of the fields of a sample",
-    "handler": "on_error says what to do about a shard that cannot be read",
+    "handler": "on_error says what to do about a shard that cannot be read, and that of Loader "
+    "what to do about a sample",
     "labels": "labels are fields of the samples; a transform returns them",
     "shardshuffle": "Loader(dataset, batch_size, shuffle=True) shuffles all samples of all shards",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
@@ -29,7 +33,7 @@ _INSTEAD = {
 }
 
 
-class ShardDataset(ByNumber):
+class ShardDataset(ByNumber[Item]):
     """Samples in tar shards by number, in any order, for `Loader` and for torch's DataLoader.
 
     Members of a shard that follow each other and have the same key are a sample, as WebDataset has
@@ -70,7 +74,8 @@ class ShardDataset(ByNumber):
             Only the range that holds these is read. Each sample must have them. Default: all.
         hidden: as for `headrace.index_members`.
         on_error: as for `headrace.index_members`. A shard with samples that cannot be, such as one
-            key in two places, is also left out whole. Of an index of members, too.
+            key in two places, is also left out whole. Of an index of members, too. What is done
+            about a sample that cannot be read or transformed later says `Loader`.
         seed: of the samples' own seeds after `set_epoch`; any integer from 0 to 2^63 - 1.
         progress: as for `headrace.index_members`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
@@ -83,6 +88,20 @@ class ShardDataset(ByNumber):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ShardDataset[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[ShardKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShardDataset[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[dict[str, Any]], Made],
+        **keywords: Unpack[ShardKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -94,7 +113,7 @@ class ShardDataset(ByNumber):
         on_error: OnError = "raise",
         seed: int = 0,
         progress: CountOption = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ShardDataset, _INSTEAD)
         wanted = None if fields is None else field_names(fields)
@@ -152,6 +171,9 @@ class ShardDataset(ByNumber):
         """
         [names] = self._objects.column(FIELDS, [index])
         return tuple(str(names).split("/"))
+
+    def _member(self, index: int) -> str | None:
+        return self.key(index)
 
     @property
     def _makes(self) -> bool:

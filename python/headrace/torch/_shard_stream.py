@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 from zlib import crc32
 
 from headrace import ObjectIndex, _engine
 from headrace._chosen import Chosen
-from headrace._errors import CancelledError, HeadraceError, InvalidArgumentError, add_note
+from headrace._errors import CancelledError, HeadraceError, add_note
 from headrace._keywords import refuse_options
 from headrace._location import is_local
+from headrace._on_error import OnError
 from headrace._options import require, require_bytes
 from headrace._shard_samples import field_names, is_indexed, samples_of
-from headrace._shards import OnError, ShardSource, require_on_error, shards_of
+from headrace._shards import ShardSource, shards_of
+from headrace._store_settings import StoreOptions
 from headrace._wids import is_wids, shards_in_wids
 from headrace.torch._arguments import (
     Ranks,
@@ -36,6 +39,8 @@ from headrace.torch._shard_work import (
     Deal,
     Part,
 )
+from headrace.torch._signatures import Item, Made, StreamKeywords
+from headrace.torch._skipping import Skipped, Skipping
 
 __all__ = ["ShardStream"]
 
@@ -66,6 +71,7 @@ class _Reader:
     def __init__(self, start: Start, window: int) -> None:
         self.start = start
         self.yielded, self.begun = start.yielded, start.begun
+        self.skipped = start.skipped
         self.waiting = deque(start.parts)  # those of the state that are not open yet
         self.window = Window(window)
 
@@ -75,10 +81,11 @@ class _Reader:
             yielded=self.yielded,
             begun=self.begun,
             parts=(*self.window.left(), *self.waiting),
+            skipped=self.skipped,
         )
 
 
-class ShardStream(PartStream, Objects):
+class ShardStream(PartStream[Item], Objects):
     """Samples of tar shards, one after the other, each shard read as a whole from its beginning.
 
     Take it for compressed shards (``.tar.gz``, ``.tgz``, ``.tar.zst``), and for small samples in
@@ -141,9 +148,17 @@ class ShardStream(PartStream, Objects):
             works with several ranks: each yields what its shards have, which may be very different
             numbers.
         on_error: ``"raise"``: a shard that cannot be read, or has samples that cannot be, is an
-            error, which comes after the samples before. ``"skip"``: the rest of the shard is left
-            out, and the log says so. A function: it is called with the error, which has the shard's
-            ``url``, and the rest is left out; it runs in the process that reads.
+            error, which comes after the samples before, and so is what the transform raises.
+            ``"skip"``: the rest of the shard, or the sample, is left out. The log names the first
+            one of a pass, and says at its end how many there were. A function: it is called with
+            the error, which has the shard's ``url`` and, of a transform, the key as ``member``; it
+            runs in the process that reads, and what it raises ends the pass. Other errors are
+            raised in any case, as by `Loader`. Ranks may then yield unequal numbers of samples,
+            unless `epoch_samples` is given: readers go on with others.
+        max_skipped: how many samples each reader may leave out in a pass; one more is a
+            `CorruptDataError` that names the first ones. The rest of a shard counts as its samples,
+            or as one if their number is not known. Default: 1 % of the samples that the reader
+            yields (of its shards, if nobody knows), and at least 10.
         shards_ahead: how many shards are read ahead of the one whose samples are yielded. Each
             shard is decompressed by one thread.
         prefetch_bytes: how much each process may hold of what is read ahead. Default: 192 MiB, of
@@ -160,6 +175,20 @@ class ShardStream(PartStream, Objects):
         TypeError: there is no such argument.
     """
 
+    @overload
+    def __init__(
+        self: ShardStream[dict[str, Any]],
+        source: ShardSource | Iterable[ShardSource],
+        transform: None = None,
+        **keywords: Unpack[StreamKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShardStream[Made],
+        source: ShardSource | Iterable[ShardSource],
+        transform: Callable[[dict[str, Any]], Made],
+        **keywords: Unpack[StreamKeywords],
+    ) -> None: ...
     def __init__(
         self,
         source: ShardSource | Iterable[ShardSource],
@@ -173,12 +202,13 @@ class ShardStream(PartStream, Objects):
         epoch_samples: int | None = None,
         uneven: Literal["drop", "pad", "keep"] = "drop",
         on_error: OnError = "raise",
+        max_skipped: int | None = None,
         shards_ahead: int = 3,
         prefetch_bytes: int | None = None,
         seed_generators: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ShardStream, _INSTEAD)
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
@@ -190,8 +220,7 @@ class ShardStream(PartStream, Objects):
             epoch_samples is None or uneven == "drop",
             "epoch_samples says how many samples an epoch has; leave out uneven",
         )
-        require_on_error(on_error)
-        self._on_error = on_error
+        skipping = Skipping.of(on_error, max_skipped)
         self._shards_ahead = count("shards_ahead", shards_ahead, minimum=0)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
@@ -228,6 +257,7 @@ class ShardStream(PartStream, Objects):
             ranks=ranks,
             epoch_samples=epoch_samples,
             chosen=chosen,
+            skipping=skipping,
         )
 
     def _reader_from(self, start: Start) -> _Reader:
@@ -290,7 +320,7 @@ class ShardStream(PartStream, Objects):
 
     # ---- reading
 
-    def _iterate(self, reader: _Reader) -> Iterator[Any]:
+    def _iterate(self, reader: _Reader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
         start, window = reader.start, reader.window
@@ -298,7 +328,8 @@ class ShardStream(PartStream, Objects):
         self._tell(start.lane, start.lanes, world_size)
         deal, quotas = self._deal(start)
         quota = None if quotas is None else quotas[start.lane]
-        make = self._maker_here()
+        make, rule = self._maker_here(), self._skipping
+        skips = self._skips(start, quota)
         opened: deque[tuple[Part, bool, _engine.ShardRead | None]] = deque()
         open_shard = self._opener(start.epoch)
         parts = self._parts(reader, deal)
@@ -315,14 +346,22 @@ class ShardStream(PartStream, Objects):
             for held in window.ready(ended=ended):
                 if reader.yielded == quota:
                     return
+                url, key = held.fields["__url__"], held.fields["__key__"]
+                handled = sys.exception()
                 try:
                     item = make(held.fields, held.seed)
                 except Exception as error:
-                    told = about_sample(error, held.fields["__url__"])
-                    add_note(told, f"in the sample {held.fields['__key__']!r}")
-                    if told is error:
-                        raise
-                    raise told from error
+                    told = about_sample(error, url)
+                    add_note(told, f"in the sample {key!r}")
+                    if not rule.may_skip(error, handled):
+                        if told is error:
+                            raise
+                        raise told from error
+                    skips.add([Skipped(told, url, None, key)])
+                    held.fields = {}
+                    window.leave(held)
+                    reader.skipped = skips.count
+                    continue
                 held.fields = {}
                 window.leave(held)
                 reader.yielded += 1
@@ -346,7 +385,7 @@ class ShardStream(PartStream, Objects):
                 else:
                     reader.waiting.popleft()
                 current = window.open(part)
-                is_empty = True
+                is_empty, handled = True, sys.exception()
                 try:
                     # If the samples are counted, the last one is followed by what is wrong.
                     while shard is not None and (self._firsts or reader.yielded != quota):
@@ -359,11 +398,13 @@ class ShardStream(PartStream, Objects):
                             window.add(current, *samples.pop())
                         yield from yielded(ended=False)
                 except HeadraceError as error:
-                    if isinstance(error, CancelledError) or not self._skips(error, current):
+                    if not rule.may_skip(error, handled):
                         raise
+                    skips.add([self._lost(error, current, start.epoch)])
+                    reader.skipped = skips.count
                     failed = failed + 1 if is_empty else 0
                     if failed >= len(self._objects):
-                        raise _all_failed(failed) from error
+                        raise skips.nothing_left(None) from error
                 else:
                     failed = 0
                     if reader.yielded == quota and not self._firsts:
@@ -386,8 +427,9 @@ class ShardStream(PartStream, Objects):
             # A reader cannot know it of the others, or of what others have yielded before.
             start = reader.start
             is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
-            if failed and not reader.yielded and is_all:
-                raise _all_failed(failed)
+            skips.tell_total()
+            if skips.count > 0 and not reader.yielded and is_all:
+                raise skips.nothing_left(None)
         finally:
             window.drop()
             if forks == fork_epoch():
@@ -468,15 +510,15 @@ class ShardStream(PartStream, Objects):
 
         return open_shard
 
-    def _skips(self, error: HeadraceError, current: OpenPart) -> bool:
-        """Return whether the rest of a shard is left out because of `error`; tell of it if so."""
-        if self._on_error == "raise":
-            return False
-        if callable(self._on_error):
-            self._on_error(error)
-        else:
-            _logger.warning("left out from sample %d on: %s", current.next, error)
-        return True
+    def _lost(self, error: HeadraceError, current: OpenPart, epoch: int) -> Skipped:
+        """Return what is lost of a part that cannot be read any further."""
+        part, samples = current.part, None
+        shard = self._place.at(epoch).order()[turn(part.position, len(self._objects))]
+        if self._firsts:
+            end = part.end if part.end >= 0 else self._firsts[shard + 1] - self._firsts[shard]
+            samples = max(1, end - current.next)
+        url = error.url or self.url(shard)
+        return Skipped(error, url, samples=samples, part=f"from sample {current.next} on")
 
     def _maker_here(self) -> Callable[[dict[str, Any], int], Any]:
         make: Callable[[Any], Any] = self._transform or tensors_of
@@ -490,11 +532,3 @@ class ShardStream(PartStream, Objects):
                 return make(fields)
 
         return seeded
-
-
-def _all_failed(failed: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        "there is no sample, because of errors: "
-        + ("the only shard was" if failed == 1 else f"{failed} shards in a row were")
-        + " left out (on_error)"
-    )

@@ -16,7 +16,7 @@ from headrace._errors import ResourceError
 __all__ = ["Reader", "SharedPlace"]
 
 
-_CELLS = 6
+_CELLS = 7
 _REPEATS = 1 << 30  # a message that is given once
 
 _logger = logging.getLogger("headrace")
@@ -27,13 +27,15 @@ class Reader:
     """One of the readers that share an epoch, and its place.
 
     `position` is global: the place of all readers together once each has read as many samples as
-    this one. A reader takes position ``position + lane`` and then advances by `lanes`.
+    this one. A reader takes position ``position + lane`` and then advances by `lanes`. `skipped` is
+    how many samples it has left out because of errors.
     """
 
     epoch: int
     lane: int
     lanes: int
     position: int = 0
+    skipped: int = 0
 
 
 class SharedPlace:
@@ -50,7 +52,8 @@ class SharedPlace:
     def __init__(self, more: int = 0) -> None:
         # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; the
         # messages that were given already, as bits; the epoch of the latest whole pass, plus 1,
-        # until somebody names one; and so many `more` cells for whoever owns it.
+        # until somebody names one; how many samples were skipped before the loaded state; and so
+        # many `more` cells for whoever owns it.
         self._own(torch.zeros(_CELLS + more, dtype=torch.int64, device="cpu"))
 
     @property
@@ -60,8 +63,8 @@ class SharedPlace:
     @property
     def resume(self) -> Reader | None:
         """The place from which the next pass continues; None: the beginning."""
-        epoch, lanes, lane, position = self.own()[:4].tolist()
-        return Reader(epoch, lane, lanes, position) if lanes > 0 else None
+        epoch, lanes, lane, position, *_, skipped = self.own()[:_CELLS].tolist()
+        return Reader(epoch, lane, lanes, position, skipped) if lanes > 0 else None
 
     def move(self, epoch: int) -> None:
         """Go to `epoch`: to its beginning, or to the loaded place in it."""
@@ -76,6 +79,7 @@ class SharedPlace:
             [reader.epoch, reader.lanes, reader.lane, reader.position], device="cpu"
         )
         self.own()[5] = 0
+        self.own()[6] = reader.skipped
 
     def note_pass(self, stream: Any, epoch: int, *, shuffle: bool) -> None:
         """Note that a whole pass begins, and warn once if it has the order of the one before."""

@@ -9,7 +9,8 @@ from headrace import _engine
 from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace.torch._arguments import int64_count
-from headrace.torch._place import Objects, Place
+from headrace.torch._mix import Mixture
+from headrace.torch._place import Drawn, Objects, Place
 
 __all__ = ["Shuffle", "Shuffling", "shuffling"]
 
@@ -55,12 +56,23 @@ class Shuffling:
         """How many positions of the order are shuffled together; 0 without blocks."""
         return self.block_size * self.window_blocks
 
-    def place(self, objects: Objects, seed: int) -> Place:
-        """Return the place where the first epoch of these objects begins."""
-        blocks = None
-        if self.block_size > 0:
-            blocks = Blocks(len(objects), self.block_size, self.window_blocks)
-        return Place(objects, seed, self.shuffle, blocks)
+    def place(self, objects: Objects, seed: int, mixture: Mixture[Any] | None = None) -> Place:
+        """Return the place where the first epoch of these objects begins.
+
+        Raises:
+            InvalidArgumentError: a mixture is to be shuffled in blocks.
+        """
+        drawn: Drawn | None = None
+        if mixture is not None:
+            require(
+                self.block_size == 0,
+                "shuffle is 'block', and a mixture takes single samples of each dataset in turn: "
+                "say shuffle=True",
+            )
+            drawn = mixture.shares(shuffle=self.shuffle)
+        elif self.block_size > 0:
+            drawn = Blocks(len(objects), self.block_size, self.window_blocks)
+        return Place(objects, seed, self.shuffle, drawn)
 
 
 def shuffling(

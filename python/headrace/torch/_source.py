@@ -18,6 +18,7 @@ from headrace._errors import InvalidArgumentError
 from headrace._options import require
 from headrace._read_ahead import Reads as BeingRead
 from headrace.torch._by_number import ByNumber
+from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pinning
 from headrace.torch._token_dataset import TokenDataset
@@ -195,6 +196,11 @@ class Source:
         ((part, local, _),) = self._shares([index])
         return part.url(local[0])
 
+    def member(self, index: int) -> str | None:
+        """Return what a sample or member of a shard is called in it; None: it is an object."""
+        ((part, local, _),) = self._shares([index])
+        return part._member(local[0])
+
     def _shares(self, indices: Sequence[int]) -> list[tuple[Objects, Any, list[int] | None]]:
         """Return which part reads which of these objects.
 
@@ -263,6 +269,8 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
     Raises:
         InvalidArgumentError: `Loader` cannot read the dataset as its author intended.
     """
+    if isinstance(dataset, Mixture):
+        return _together([source_of(part, reads=reads) for part in dataset.datasets])
     for kind in (ByNumber, TokenDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind):
             if reads:
@@ -271,14 +279,26 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
     else:
         raise InvalidArgumentError(
             f"dataset is a {type(dataset).__name__}; it must be a MapDataset, ShardDataset or "
-            "TokenDataset of headrace.torch, or a ConcatDataset or Subset of torch over some "
-            "(torch's DataLoader takes any dataset)"
+            "TokenDataset of headrace.torch, a mix of some, or a ConcatDataset or Subset of torch "
+            "over some (torch's DataLoader takes any dataset)"
         )
     if isinstance(dataset, ByNumber | TokenDataset):
         return Source([dataset], None)
     if isinstance(dataset, Subset):
-        return _subset(source_of(dataset.dataset, reads=reads), dataset.indices)
+        return _subset(source_of(_unmixed(dataset.dataset), reads=reads), dataset.indices)
+    for part in dataset.datasets:
+        _unmixed(part)
     return _together([source_of(part, reads=reads) for part in dataset.datasets])
+
+
+def _unmixed(part: Any) -> Any:
+    """Return a part of a combined dataset, of which its order would have to be forgotten."""
+    require(
+        not isinstance(part, Mixture),
+        "a mixture is part of a ConcatDataset or Subset, and its shares would be lost: combine the "
+        "datasets first, then mix them",
+    )
+    return part
 
 
 def _subset(whole: Source, indices: Any) -> Source:

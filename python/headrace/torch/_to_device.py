@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map
 
 from headrace._errors import InvalidArgumentError
-from headrace.torch._pipeline import Batches, Request
+from headrace.torch._pipeline import Batches, Made
 
 __all__ = ["CopiedAhead", "Device", "choose_device", "opened"]
 
@@ -162,8 +162,7 @@ def opened(device: torch.device) -> Device:
 
 
 class _Copied(NamedTuple):
-    request: Request
-    size_bytes: int
+    made: Made
     copy: Copy
 
 
@@ -179,7 +178,7 @@ class CopiedAhead:
         self._ahead: deque[_Copied | Exception | None] = deque()
         """None: the end."""
 
-    def next(self) -> tuple[Request, int, Any] | None:
+    def next(self) -> Made | None:
         """Wait for the next batch; as `Pipeline.next`."""
         if not self._ahead:
             self._begin()
@@ -193,7 +192,7 @@ class CopiedAhead:
         value = found.copy.take()
         while len(self._ahead) < _COPIES_AHEAD and self._goes_on() and self._batches.is_ready():
             self._begin()
-        return found.request, found.size_bytes, value
+        return found.made._replace(value=value)
 
     def drain(self) -> None:
         """Begin no more reads; batches already begun are still to come."""
@@ -220,7 +219,7 @@ class CopiedAhead:
             if found is None:
                 self._ahead.append(None)
                 return
-            request, size_bytes, value = found
-            self._ahead.append(_Copied(request, size_bytes, self._device.copy(value)))
+            copy = self._device.copy(found.value)
+            self._ahead.append(_Copied(found._replace(value=None), copy))  # which holds the batch
         except Exception as error:
             self._ahead.append(error)

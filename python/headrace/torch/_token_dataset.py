@@ -6,7 +6,7 @@ import hashlib
 import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy
 import torch
@@ -14,9 +14,10 @@ from torch.utils.data import Dataset
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
-from headrace._errors import InvalidArgumentError
+from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
 from headrace._options import require
+from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import class_name, count
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pageable, Pinning
@@ -34,6 +35,7 @@ _INSTEAD = {
     "of a batch",
     "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
     "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
+    "on_error": "Loader(dataset, on_error=...) leaves out samples with errors",
 }
 _logger = logging.getLogger("headrace")
 
@@ -116,7 +118,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         sequence_order: Iterable[int] | torch.Tensor | None = None,
         names: Sequence[str] | None = None,
         hidden: bool = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, TokenDataset, _INSTEAD)
         self._seq_len = _distance("seq_len", seq_len)
@@ -230,12 +232,12 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         if self._packing is None:
             return super()._start(indices, into)
         reader = self._opened()[1]
-        if into is not None:
-            return reader.start(indices, into, self._packing.packed)
-        raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8, device="cpu")  # type: ignore[arg-type]
-        into_raw: Any = raw.numpy()
-        batch = reader.start(indices, into_raw, self._packing.packed)
-        return _PackedReads(self, batch, raw, indices)
+        rows: Any = into
+        if rows is None:
+            raw = torch.empty((len(indices), self._sample_bytes), dtype=torch.uint8, device="cpu")  # type: ignore[arg-type]
+            rows = raw.numpy()
+        batch = reader.start(indices, rows, self._packing.packed)
+        return _PackedReads(self, batch, rows, indices)
 
     def _batch(
         self, raw: torch.Tensor, indices: Buffer | Sequence[int], pinning: Pinning
@@ -320,18 +322,18 @@ def _distance(name: str, value: Any) -> int:
 
 
 class _PackedReads:
-    """Samples of several ranges each, for those who want them one by one."""
+    """Samples of several ranges each, which are read into the rows of an array of bytes."""
 
     def __init__(
         self,
         dataset: TokenDataset,
         batch: _engine.Batch,
-        raw: torch.Tensor,
+        rows: Any,
         indices: Any,
     ) -> None:
         self._dataset = dataset
         self._batch = batch
-        self._raw = raw
+        self._rows = rows
         self._indices = indices
 
     def cancel(self) -> None:
@@ -346,11 +348,30 @@ class _PackedReads:
     def wait(self) -> None:
         self._batch.wait()
 
-    def take(self, *, return_errors: bool) -> list[Any]:  # noqa: ARG002 - nobody wants them
-        self._batch.wait()
+    def take(self, *, return_errors: bool) -> list[Any]:
+        errors: dict[int, Exception] = {}
+        try:
+            self._batch.wait()
+        except HeadraceError:
+            if not return_errors:
+                raise
+            errors = self._errors()
         index = self._dataset._objects
         entries = [operator.index(i) % len(index) for i in self._indices]
         return [
-            Sample(row.numpy(), self._dataset.url(entry), "", index.name(entry), entry)
-            for row, entry in zip(self._raw, entries, strict=True)
+            errors.get(at) or Sample(row, self._dataset.url(entry), "", index.name(entry), entry)
+            for at, (row, entry) in enumerate(zip(self._rows, entries, strict=True))
         ]
+
+    def _errors(self) -> dict[int, Exception]:
+        """Read each sample again, since the engine has an error for each range."""
+        errors: dict[int, Exception] = {}
+        packing = self._dataset._packing
+        assert packing is not None
+        for at, entry in enumerate(self._indices):
+            row = self._rows[at : at + 1]
+            try:
+                self._dataset._opened()[1].start([entry], row, packing.packed).wait()
+            except HeadraceError as error:
+                errors[at] = error
+        return errors

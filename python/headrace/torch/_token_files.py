@@ -161,7 +161,7 @@ def _files(
     source: Any,
     names: Sequence[str] | None,
     dtype: str | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     chosen: Chosen,
 ) -> list[_File]:
     sources = _sources(source, options)
@@ -208,7 +208,7 @@ def _is_file(source: Tokens) -> bool:
 
 
 def _pair_of(
-    source: Tokens, options: dict[str, Any], stores: dict[str, Store]
+    source: Tokens, options: Mapping[str, Any], stores: dict[str, Store]
 ) -> tuple[Store, str] | None:
     """Return the .idx of a pair of Megatron-Core's that is named without a suffix, as it does."""
     if isinstance(source, Store):
@@ -221,11 +221,13 @@ def _pair_of(
     return (store, name) if all(info is not None for info in there) else None
 
 
-def _store_of(source: Tokens, options: dict[str, Any]) -> Store:
+def _store_of(source: Tokens, options: Mapping[str, Any]) -> Store:
     return _checked(source if isinstance(source, Store) else Store(source, **options))
 
 
-def _object_at(source: Any, options: dict[str, Any], stores: dict[str, Store]) -> tuple[Store, str]:
+def _object_at(
+    source: Any, options: Mapping[str, Any], stores: dict[str, Store]
+) -> tuple[Store, str]:
     """Return the store and the name of a file; files of one folder share a store."""
     store, name = object_at(source, **options)
     return stores.setdefault(store.url, _checked(store)), name

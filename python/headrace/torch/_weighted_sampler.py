@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from headrace import _engine
 from headrace._options import require
-from headrace.torch._arguments import count
+from headrace.torch._arguments import Ranks, class_name, count, seed_or_epoch
 from headrace.torch._batch_costs import numbers_of
-from headrace.torch._drawing_sampler import DrawingSampler
+from headrace.torch._batching import BySize
+from headrace.torch._epoch_sampler import EpochSampler
+from headrace.torch._place import Place
 from headrace.torch._samples import samples_of
 
 __all__ = ["WeightedSampler"]
+
+# How many positions of all ranks are looked up together.
+_WINDOW = 1 << 14
 
 
 class Draws:
@@ -37,7 +42,7 @@ class Draws:
         return _engine.WeightedOrder(self._table, self.count, seed, epoch)
 
 
-class WeightedSampler(DrawingSampler):
+class WeightedSampler(EpochSampler[int]):
     """Draws samples by their weights, with replacement, for `Loader` or torch's DataLoader.
 
     Each draw depends only on the weights, `seed`, the epoch and its position, and is made in
@@ -92,7 +97,30 @@ class WeightedSampler(DrawingSampler):
         number = len(samples)
         if num_samples is not None:
             number = count("num_samples", num_samples, minimum=1)
-        super().__init__(
-            data, samples, Draws(numbers, number), shuffle=True, seed=seed, rank=rank,
-            world_size=world_size,
-        )  # fmt: skip
+        place = Place(samples, seed_or_epoch("seed", seed), True, Draws(numbers, number))
+        super().__init__(place, BySize(1, drop_last=False), Ranks(rank, world_size))
+        self._data = data
+
+    def _yielded(self, place: Place) -> Iterator[int]:
+        rank, world_size = self._ranks.now()
+        order, number = place.order(), place.count
+        if len(place.spot.waiting) > 0:
+            # They come first: a BatchSampler has left them behind.
+            for single in self._batching.steps(place, rank, world_size).slices(place.spot):
+                place.spot = single.after
+                yield order[single.positions[0]]
+                if len(place.spot.waiting) == 0:
+                    break
+        for begin in range(place.position, number - world_size + 1, world_size * _WINDOW):
+            end = min(begin + world_size * _WINDOW, number - (number - begin) % world_size)
+            own = order.indices(begin + rank, end, world_size)
+            for index in own:
+                place.position += world_size
+                yield index
+
+    def __repr__(self) -> str:
+        rank, world_size = self._ranks.now()
+        return (
+            f"{class_name(self)}({self._data!r}, {self._place.count} samples an "
+            f"epoch, rank {rank} of {world_size})"
+        )

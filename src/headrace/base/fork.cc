@@ -19,8 +19,8 @@ constinit std::atomic<uint64_t> g_epoch = 0;
 // One past the highest word ever used, so that the child need not scan 16,384 empty words.
 constinit std::atomic<uint64_t> g_used_words = 0;
 
-// Held for reading by whoever holds forks off. It prefers who wants to fork: else many readers
-// could keep that one waiting for ever.
+// Held for reading while forks are held off. It prefers the thread that wants to fork: otherwise
+// many readers could keep it waiting for ever.
 constinit pthread_rwlock_t g_forks = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 constinit thread_local int t_holds = 0;
 

@@ -60,16 +60,16 @@ class OpenBatch {
 
 struct MadeBatch {
   std::vector<BatchEntry> entries;
-  // The batches after this one are made of what is at this position or behind it in the order, and
-  // of what has been before it in other batches since.
+  // Later batches are made of what lies at this position of the order or behind it, and of earlier
+  // entries that were in open batches.
   uint64_t end = 0;
 };
 
 // Fills batches with the samples that come, in their order. A batch is full when it has reached a
 // limit, or when the next sample would exceed it.
 //
-// What it does from any moment on depends only on the entries of its open batches: whoever adds
-// these to another maker in the order of their positions goes on in the same way.
+// What it does from any moment on depends only on the entries of its open batches: another
+// maker that is given these in the order of their positions goes on in the same way.
 // Thread: confined.
 class BatchMaker {
  public:

@@ -131,7 +131,7 @@ class ImageWriter {
   static size_t width_of(uint64_t largest) {
     return (static_cast<size_t>(std::bit_width(largest)) + 7) / 8;
   }
-  // Room for so much behind what has been written, in one piece.
+  // Room for `size_bytes` after the bytes written so far, in one piece.
   std::byte* room(size_t size_bytes);
   void put(std::span<const std::byte> bytes);
 

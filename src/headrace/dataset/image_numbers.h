@@ -53,8 +53,8 @@ inline std::optional<uint64_t> sum_of(uint64_t total, uint64_t size_bytes, uint6
 }
 
 // Whether `count` ranges of `length` bytes, the first from `begin` on, each `stride` behind the
-// last, lie in an object of so many bytes. Of an object whose size is not known, offsets of 63
-// bits are allowed.
+// last, lie in an object of `object_bytes`. If its size is not known, offsets may have 63
+// bits.
 inline bool range_fits(uint64_t begin, uint64_t length, uint64_t stride, uint64_t count,
                        uint64_t object_bytes) {
   uint64_t way = 0, last = 0, end = 0;

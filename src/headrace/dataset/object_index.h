@@ -196,8 +196,8 @@ class ObjectIndex {
   mutable std::atomic<const NameTable*> table_ = nullptr;  // owned
 };
 
-// Computes ObjectIndex::fingerprint() step by step, for whoever may have to stop before its end.
-// Thread: confined. Borrows the index.
+// Computes ObjectIndex::fingerprint() step by step, for a caller that may have to stop before the
+// end. Thread: confined. Borrows the index.
 class Fingerprint {
  public:
   explicit Fingerprint(const ObjectIndex& index);

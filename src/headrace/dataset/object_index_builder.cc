@@ -308,8 +308,8 @@ void ObjectIndexBuilder::write_objects(ImageWriter& writer, const Objects& objec
   }
 }
 
-// Runs on their way into an image: entries as they come, of which those are joined that follow a
-// rule. The same entries make the same runs, in whatever portions they come.
+// Runs on their way into an image: entries as they come; those that follow a rule are joined. The
+// same entries make the same runs, in whatever portions they come.
 class ObjectIndexBuilder::RunColumns {
  public:
   void add(uint64_t object, const EntryRows::Entry& entry) {

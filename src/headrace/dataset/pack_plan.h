@@ -30,8 +30,8 @@ struct PackRules {
   bool documents = false;
 };
 
-// A pure function of an index and rules: whoever makes it again, here or elsewhere, gets the same
-// shards. A sample is the entries whose names have the same key (shard_names.h), wherever they are
+// A pure function of an index and rules: made again, here or elsewhere, it gives the same shards.
+// A sample is the entries whose names have the same key (shard_names.h), wherever they are
 // in the index; of members of shards, those in the same shard. Samples come in the order of their
 // first entries, or shuffled as the first epoch would be.
 //
@@ -91,7 +91,7 @@ class PackPlan {
   bool has_given_ranges() const { return index_->has_ranges() && !member_column_; }
   // The bytes of their entries.
   uint64_t source_bytes(Samples samples) const;
-  // As many of the first of these samples as fit into so many bytes, but at least one.
+  // As many of the first of these samples as fit into `max_bytes`, but at least one.
   Piece piece(Samples samples, uint64_t max_bytes) const;
   // Writes the headers of a piece, labels and what fills up blocks, and says where data belong.
   // Errors: kInternal if there is less room than the piece takes.

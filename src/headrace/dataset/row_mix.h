@@ -17,7 +17,7 @@ struct RowMix {
 };
 
 // Draws each row, from the one at `first` of the stream of reader `lane` on, from one of the row
-// groups, all equally likely, of which so many rows are `left` (at least one of each). Ends after
+// groups, all equally likely; `left` says how many rows each has left, at least one. Ends after
 // `count` rows, or after the last row of a row group. A row's row group depends on the seed, the
 // epoch, the lane, the row's place in the stream and the number of row groups alone, so that a
 // stream that is cut anywhere continues as it would have. Pure.

@@ -20,7 +20,7 @@ struct MemberName {
 };
 MemberName split_member_name(std::string_view name);
 
-// A sample may have so many: of more, something is wrong with the names.
+// A sample with more has names that are not meant as keys and fields.
 inline constexpr size_t kMaxSampleFields = 16'384;
 
 // Takes the names of a shard's members in their order. Neighbours of one key are a sample.

@@ -34,8 +34,8 @@ size_t token_size(std::string_view text) {
 // Where the lines of a head end, found in one pass that also looks for what no line may have.
 class Lines {
  public:
-  // `bytes` is what has come of the head, and perhaps of what follows it. Returns why it is
-  // refused, or null.
+  // `bytes` is the part of the head that has arrived, and perhaps some of what follows it. Returns
+  // why it is refused, or null.
   const char* find(std::string_view bytes) {
     uint64_t after_return = 0;  // 1 if the bytes before ended with a CR
     size_t line_begin = 0;

@@ -58,7 +58,7 @@ std::string_view view(const Sum& sum) {
 class TextSum {
  public:
   TextSum() { SHA256_Init(&state_); }
-  // As if so many bytes (whole blocks) had been summed, and this were the state behind them.
+  // Goes on from `state`, the state after `bytes_before` bytes (whole blocks).
   TextSum(const State& state, uint64_t bytes_before) : bytes_before_(bytes_before) {
     SHA256_Init(&state_);
     std::ranges::copy(state, state_.h);

@@ -44,9 +44,9 @@ struct TarMember {
 
 // How messages begin that are about a member.
 std::string told_of(const TarMember& member);
-// Errors: kCorrupt: the member ends behind its archive, which has so many bytes.
+// Errors: kCorrupt: the member ends beyond its archive of `archive_bytes`.
 Result<void> check_within(const TarMember& member, uint64_t archive_bytes);
-// Two warnings: of an archive of so many bytes, and of one whose end is at this byte.
+// The warnings that an archive has no end mark, and that something follows its end.
 std::string told_of_missing_end(uint64_t archive_bytes);
 std::string told_of_more_behind(uint64_t end_offset);
 
@@ -57,11 +57,12 @@ struct TarLimits {
   uint64_t max_parts = 1 << 20;         // of a sparse file
 };
 
-// Reads an archive from its bytes, which may come in pieces that are cut anywhere. Of a member's
-// data it gives views, and whoever has them elsewhere may skip() them: an index of an archive needs
-// its headers alone. Memory is taken for names, extended headers and sparse files, and reused.
+// Reads an archive from its bytes, which may come in pieces that are cut anywhere. It
+// gives views of a member's data. A caller that does not need the data may skip() it: an index of
+// an archive needs its headers alone. Memory is taken for names, extended headers and sparse files,
+// and reused.
 //
-// An archive ends with two blocks of zeros, of which writers have been known to forget one or both.
+// An archive ends with two blocks of zeros. Some writers forget one or both.
 // Thread: confined. Owns no bytes of data.
 // Errors: kCorrupt, with the offset of what is wrong; after one, the reader is finished.
 class TarReader {
@@ -95,7 +96,7 @@ class TarReader {
   uint64_t next_header_offset() const {
     return state_ == State::kData ? offset_ + data_left_bytes_ + padding_left_bytes_ : offset_;
   }
-  // Tells the reader that so many bytes (at most up to next_header_offset()) went by it.
+  // Tells the reader that it was not shown the next `size_bytes`, up to next_header_offset().
   void skip(uint64_t size_bytes);
 
   // Of the next byte that it wants.

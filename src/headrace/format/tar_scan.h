@@ -41,8 +41,8 @@ class TarFiles {
 // Says which range of an archive to read next, is given its bytes, and so on until all files are
 // found. No I/O.
 //
-// What lies between two headers is read along with them if it is short, since a request costs more
-// than so many bytes, and left out if it is long. A *run* is a part of the archive whose headers
+// What lies between two headers is read along with them if it is short, since a request would cost
+// more than these bytes, and left out if it is long. A *run* is a part of the archive whose headers
 // are close to each other: one header where files are large, three where a small file or two stand
 // beside each large one, the whole archive where all are small. Runs tend to be alike, so a run is
 // read by one request that is about as long as the ones before it were, and if it turns out to be

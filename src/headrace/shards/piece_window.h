@@ -24,7 +24,7 @@ class PieceWindow {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    // Whether a piece of so many bytes may begin now.
+    // Whether a piece of `size_bytes` may begin now.
     bool try_take(uint64_t size_bytes);
     // Waits until it may. False: it was cancelled.
     bool take(uint64_t size_bytes, MayBlock may_block);

@@ -110,7 +110,7 @@ ReadTarget named(std::string_view name);
 std::shared_ptr<ReadBatch> batch_of(std::span<const ReadTarget> targets);
 // Waits until the batch is done; the test fails after kPatience.
 void wait_for(ReadBatch& batch);
-// All memory comes back; not at once: whoever has just finished a batch may be the last to let go.
+// Waits until all memory is back: the thread that finished a batch may be the last to let go.
 void wait_until_all_is_given_back(BlockPool& pool);
 // The bytes of a slot that is done, or its error.
 Result<std::string> outcome(ReadBatch& batch, size_t index);

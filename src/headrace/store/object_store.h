@@ -68,8 +68,8 @@ class ObjectStore {
   // longer in its generation.
   virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 
-  // A URL with which whoever has it may send one request for the object until it expires. The
-  // object need not exist. kInvalidArgument if the store has no such URLs, or no credentials.
+  // A URL that lets anyone send one request for the object until it expires. The object need not
+  // exist. kInvalidArgument if the store has no such URLs, or no credentials.
   virtual std::shared_ptr<Pending<std::string>> presigned_url(UrlRequest request) = 0;
 
   // Somebody has read an object whole, piece by piece, and has compared nothing, since its checksum

@@ -22,7 +22,7 @@
 
 namespace headrace {
 
-// An object in the making, of which something would be left if it did not end before the engine.
+// An object in the making. It must end before the engine, or temporary objects would be left.
 // Thread: any.
 class UnfinishedWrite {
  public:

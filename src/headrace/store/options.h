@@ -119,7 +119,7 @@ enum class ConditionalWrites : uint8_t {
 enum class SumLevel : uint8_t {
   kCrc32c,     // of the whole object, kept with it
   kCrc64Nvme,  // the same
-  kComposite,  // a CRC-32C of each part, of which the service keeps one sum
+  kComposite,  // a CRC-32C of each part; the service keeps one sum of these
   kMd5,        // Content-MD5 of each request, which the service compares and does not keep
   kSize,       // nothing but the size
 };
@@ -237,7 +237,7 @@ struct WriteRequest {
   std::string content_encoding = {};
   Precondition precondition = {};
   // If it is cancelled after the request has been sent whole, how long to wait for its answer: the
-  // object will exist, and the answer says what has to be removed.
+  // object will exist, and the answer says what must be removed.
   std::chrono::milliseconds linger{0};
 };
 

@@ -37,8 +37,8 @@ class FileSource final : public PartSource {
 // That the sum of a part is no longer that of its bytes.
 Error bytes_changed(const UploadPart& part);
 
-// All bytes of a part, in order, in pieces that stay in cache. Reads what has a source, and may
-// block. Errors: those of the source.
+// All bytes of a part, in order, in pieces that stay in cache. Reads the source, if
+// the part has one, and may block. Errors: those of the source.
 Result<void> for_each_piece(const UploadPart& part,
                             const std::function<void(std::span<const std::byte>)>& take);
 

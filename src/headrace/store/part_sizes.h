@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// At least `least_bytes`, and so many that an object of this size has at most `max_parts`.
+// At least `least_bytes`, and enough that an object of this size has at most `max_parts`.
 uint64_t equal_part_bytes(uint64_t size_bytes, uint64_t least_bytes, uint32_t max_parts);
 
 // Where a service limits the number of parts, their size decides how large an object can become. It

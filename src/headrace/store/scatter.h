@@ -49,9 +49,9 @@ class PlaceFiller {
   // For the bytes from `begin` on. `kind`: of the sums; kNone: none are computed.
   PlaceFiller(std::span<const Place> places, uint64_t begin, ChecksumKind kind);
 
-  // Memory for the next bytes, of which `left_bytes` are to come (at least one). Never empty.
+  // Memory for the next of the `left_bytes` to come (at least one). Never empty.
   std::span<std::byte> space(uint64_t left_bytes);
-  // So many bytes are now where space() said.
+  // `count` bytes are now where space() said.
   void took(size_t count);
 
   // The place that `filled()` begins with.
@@ -90,7 +90,7 @@ struct Scatter {
   std::vector<uint64_t> own_sizes = {};
   std::vector<Block> blocks = {};
 
-  // For parts in the order in which they begin, of which all have memory or none has.
+  // Parts come in the order in which they begin. Either all have memory or none has.
   static std::unique_ptr<Scatter> joined(std::span<const JoinedPart> parts);
 
   bool lacks_blocks() const { return !own_sizes.empty() && blocks.empty(); }

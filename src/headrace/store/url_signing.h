@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// URLs with which whoever has them may send one request, without credentials.
+// URLs that let anyone who has them send one request, without credentials.
 // Thread: any.
 class UrlSigning {
  public:

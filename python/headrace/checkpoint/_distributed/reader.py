@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 import torch
@@ -24,6 +24,7 @@ from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundErr
 from headrace._options import MiB, require_bool
 from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
 from headrace._store import NameOrInfo, Store
+from headrace._store_settings import LoadOptions
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint._distributed.metadata_file import from_bytes, storage_meta
@@ -69,7 +70,7 @@ class DistributedReader(StorageReader):
         verify: bool = True,
         progress: ProgressOption = False,
         store: Store | None = None,
-        **options: Any,
+        **options: Unpack[LoadOptions],
     ) -> None:
         require_bool("verify", verify)
         require_progress(progress)

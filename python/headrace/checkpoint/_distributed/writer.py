@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
 import torch
@@ -44,6 +44,7 @@ from headrace._errors import (
 from headrace._options import MiB, require_count
 from headrace._progress import Progress, ProgressOption, choose_progress
 from headrace._store import Store, UploadWay
+from headrace._store_settings import StoreOptions
 from headrace.checkpoint._distributed import ordering
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode
@@ -150,7 +151,7 @@ class DistributedWriter(StorageWriter):
         upload: UploadWay | None = None,
         progress: ProgressOption = False,
         store: Store | None = None,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         if thread_count is not None:
             thread_count = require_count("thread_count", thread_count, minimum=1)

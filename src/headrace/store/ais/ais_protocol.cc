@@ -110,8 +110,8 @@ std::string group(ColumnPage& page, const std::string& prefix, std::string_view 
   return last;
 }
 
-// Keeps so many objects and prefixes, and returns after which name the rest comes; "" if that is
-// all.
+// Keeps the first `most` objects and prefixes, and returns after which name the rest comes; "" if
+// there is no rest.
 std::string shorten(ColumnPage& page, size_t most) {
   if (page.size() + page.prefixes.size() <= most) return {};
   size_t objects = 0, prefixes = 0;

@@ -20,7 +20,7 @@ constexpr size_t kEndedTogether = 16;
 }  // namespace
 
 // A batch in progress, from which several threads take slots. The batch lives until its last slot
-// is done, so whoever holds a slot may use `batch`.
+// is done, so a thread that holds a slot may use `batch`.
 struct FileReader::BatchRead {
   ReadBatch* batch;
   size_t slot_count;

@@ -32,7 +32,7 @@ namespace {
 constexpr uint64_t kCopyBytes = 8 * kMiB;  // of one copy_file_range: then cancel is looked at
 constexpr uint64_t kStreamedBytes = kMiB;  // of one read and write, where the system copies nothing
 constexpr size_t kIdleWalks = 4;           // listings that wait for their next page
-constexpr size_t kToldCircles = 100;       // so many are remembered, and no more are told
+constexpr size_t kToldCircles = 100;       // that are remembered; later ones are not told
 
 class FileStore : public ObjectStore, public std::enable_shared_from_this<FileStore> {
  public:

@@ -13,7 +13,7 @@ void trim(ColumnPage& page, const ListRequest& request) {
   }
   if (request.end_offset.empty()) return;
   const auto is_beyond = [&](std::string_view name) { return name >= request.end_offset; };
-  // A common prefix stands for names of which some may be within.
+  // Some of the names below a common prefix may be within.
   const size_t erased = page.erase_if(is_beyond) + std::erase_if(page.prefixes, is_beyond);
   if (erased > 0) page.next_page_token.clear();
 }

@@ -131,7 +131,7 @@ Result<void> Listing::keep(uint64_t range, ColumnPage page) {
   return {};
 }
 
-// From the front on, stretches of which everything was taken.
+// Drops stretches from the front as long as all of their entries were taken.
 void Listing::drop_taken() {
   while (!stretches_.empty() && stretches_.front().complete && stretches_.front().pages.empty()) {
     by_range_.erase(stretches_.front().range);

@@ -1,4 +1,4 @@
-// URLs with which whoever has them may send one request.
+// URLs that let anyone who has them send one request.
 #pragma once
 
 #include <atomic>

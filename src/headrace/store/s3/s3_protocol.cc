@@ -215,7 +215,7 @@ Result<ObjectInfo> S3Protocol::parse_stat(const Response& response, std::string_
   info.name = root().full_name(name);
   if (!response.head.content_length) return corrupt("the answer to HEAD has no Content-Length");
   info.size_bytes = *response.head.content_length;
-  // Where two contradict each other, none is told: whoever reads it hears of it.
+  // Where two contradict each other, none is told; a read of the object is an error.
   info.checksum = whole_sum(response.head).value_or(Checksum());
   return info;
 }

@@ -11,237 +11,120 @@
 
 namespace headrace {
 
-AppendUpload::AppendUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target)
-    : HttpUpload(std::move(remote), std::move(target)) {}
-
-std::string AppendUpload::temporary() {
-  const Lock lock(mutex_);
-  return temporary_;
-}
+AppendUpload::AppendUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target,
+                           IoThread& thread)
+    : HttpUpload(remote, std::move(target), thread) {}
 
 std::string AppendUpload::full_target() const { return remote_->root().full_name(target_.name); }
 
-void AppendUpload::choose_name(Result<bool> known) {
-  std::string name;
+awaitable<Result<void>> AppendUpload::choose_name() {
+  Result<bool> known = co_await request(bucket_->know_map());
   if (known) {
-    name = bucket_->name_beside(cat(new_temporary_prefix(*remote_), "stream-"), full_target());
-    if (name.empty()) known = fail(Code::kUnavailable, "the cluster has no target for it");
+    temporary_ =
+        bucket_->name_beside(cat(new_temporary_prefix(*remote_), "stream-"), full_target());
+    if (temporary_.empty()) known = fail(Code::kUnavailable, "the cluster has no target for it");
   }
-  {
-    const Lock lock(mutex_);
-    busy_ = false;
-    if (!known) error_ = with_url(std::move(known.error()));
-    temporary_ = std::move(name);
-  }
-  advance();
+  if (!known) co_return std::unexpected(with_url(std::move(known.error())));
+  co_return Result<void>();
 }
 
-void AppendUpload::send(std::shared_ptr<const UploadPart> part, Done done) {
-  const uint32_t number = part->part_number;
-  {
-    const Lock lock(mutex_);
-    waiting_.emplace(number, Waiting{std::move(part), std::move(done)});
+awaitable<Result<void>> AppendUpload::send_part(Outgoing outgoing) {
+  const uint32_t number = outgoing.part->part_number;
+  co_await wait_for_turn(number);
+  const Turn turn(*this);
+  if (!error_ && temporary_.empty()) {
+    if (Result<void> named = co_await choose_name(); !named) error_ = std::move(named.error());
   }
-  advance();
-}
-
-void AppendUpload::advance() {
-  Waiting next;
-  std::string handle;
-  std::optional<Error> error;
-  bool choose = false;
-  {
-    const Lock lock(mutex_);
-    if (busy_ || waiting_.empty()) return;
-    choose = !std::exchange(named_, true);
-    if (choose) busy_ = true;
+  if (error_) co_return std::unexpected(*error_);
+  for (const std::span<const std::byte> span : outgoing.part->spans) sum_.extend(span);
+  Result<std::string> handle =
+      co_await request(bucket_->run<AppendAttempt>(temporary_, handle_, std::move(outgoing.part)));
+  if (handle) {
+    handle_ = std::move(*handle);
+    co_return Result<void>();
   }
-  if (choose) {
-    track<bool>(bucket_->know_map(), [this](Result<bool> known) { choose_name(std::move(known)); });
-    return;
-  }
-  {
-    const Lock lock(mutex_);
-    if (busy_ || waiting_.empty()) return;
-    const auto first = waiting_.begin();
-    if (!error_ && first->first != next_part_) return;
-    next = std::move(first->second);
-    waiting_.erase(first);
-    error = error_;
-    if (!error) {
-      busy_ = true;
-      ++next_part_;
-      handle = handle_;
-      for (const std::span<const std::byte> span : next.part->spans) sum_.extend(span);
-    }
-  }
-  if (error) {
-    next.done(std::unexpected(std::move(*error)));
-    advance();
-    return;
-  }
-  const uint32_t number = next.part->part_number;
-  track<std::string>(
-      bucket_->run<AppendAttempt>(temporary(), std::move(handle), std::move(next.part)),
-      [this, number, done = std::move(next.done)](Result<std::string> result) mutable {
-        appended(number, std::move(done), std::move(result));
-      });
-}
-
-void AppendUpload::appended(uint32_t part_number, Done done, Result<std::string> handle) {
-  std::optional<Error> error;
-  {
-    const Lock lock(mutex_);
-    busy_ = false;
-    if (handle) {
-      handle_ = std::move(*handle);
-    } else {
-      Error failed = std::move(handle.error());
-      if (is_retryable(failed)) {
-        failed = Error(failed.code(), cat(failed.message(),
-                                          "; a piece of a stream cannot be sent twice, so the "
-                                          "object has to be written again"))
-                     .with_http_status(failed.http_status())
-                     .with_attempts(failed.attempts());
-      }
-      error_ = in_part(part_number, std::move(failed));
-      error = *error_;
-    }
-  }
-  if (error) {
-    done(std::unexpected(std::move(*error)));
-  } else {
-    done({});
-  }
-  advance();
+  const bool is_final = !is_retryable(handle.error());
+  error_ = in_part(number,
+                   std::move(handle.error())
+                       .with_words("", is_final ? ""
+                                                : "; a piece of a stream cannot be sent twice, so "
+                                                  "the object has to be written again"));
+  co_return std::unexpected(*error_);
 }
 
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────
 
-void AppendUpload::publish(const Whole& whole, Published done) {
-  begin_publishing(whole, std::move(done));
-  std::string handle;
-  {
-    const Lock lock(mutex_);
-    handle = handle_;
-    flushed_ = true;
+awaitable<Result<ObjectInfo>> AppendUpload::publish_parts(Whole whole) {
+  const Result<bool> flushed = co_await request(bucket_->run<FlushAttempt>(temporary_, handle_));
+  flushed_ = flushed.has_value();
+  // What the flush has made, or, if its answer was lost, may have made.
+  Result<ObjectInfo> temporary = co_await request(bucket_->run<StatAttempt>(temporary_));
+  if (!temporary) {
+    co_return std::unexpected(with_url(flushed ? temporary.error() : flushed.error()));
   }
-  track<bool>(bucket_->run<FlushAttempt>(temporary(), std::move(handle)),
-              [this](Result<bool> result) {
-                look_at_temporary(result ? std::nullopt : std::optional(std::move(result.error())));
-              });
+  if (Result<void> good = check(*temporary, whole); !good) {
+    co_return std::unexpected(with_url(std::move(good.error())));
+  }
+  if (has_to_describe(bucket_->protocol(), *temporary, target_)) {
+    Result<bool> described =
+        co_await request(bucket_->run<DescribeAttempt>(temporary->name, target_));
+    if (!described) co_return std::unexpected(with_url(std::move(described.error())));
+  }
+  co_return co_await rename(std::move(*temporary), whole);
 }
 
-void AppendUpload::look_at_temporary(std::optional<Error> flush_error) {
-  track<ObjectInfo>(
-      bucket_->run<StatAttempt>(temporary()),
-      [this, flush_error = std::move(flush_error)](Result<ObjectInfo> found) {
-        if (!found) {
-          finish(std::unexpected(with_url(flush_error ? *flush_error : found.error())));
-        } else {
-          check(*found);
-        }
-      });
-}
-
-void AppendUpload::check(const ObjectInfo& temporary) {
-  const Whole wanted = whole();
-  Checksum sum(wanted.crc32c);
+Result<void> AppendUpload::check(const ObjectInfo& temporary, const Whole& whole) const {
+  Checksum sum(whole.crc32c);
   if (temporary.checksum.kind() == ChecksumKind::kXxh64) {
-    const Lock lock(mutex_);
     sum = Checksum(ChecksumKind::kXxh64, sum_.value());
   }
   const bool comparable = temporary.checksum.kind() == sum.kind();
-  if (temporary.size_bytes != wanted.size_bytes || (comparable && temporary.checksum != sum)) {
-    finish(std::unexpected(Error(Code::kCorrupt, cat("the server has ", temporary.size_bytes,
-                                                     " bytes of the stream, "
-                                                     "which are not the ",
-                                                     wanted.size_bytes, " that were sent"))
-                               .with_url(url_)));
-    return;
+  if (temporary.size_bytes != whole.size_bytes || (comparable && temporary.checksum != sum)) {
+    return corrupt("the server has ", temporary.size_bytes,
+                   " bytes of the stream, which are not the ", whole.size_bytes, " that were sent");
   }
   if (!bucket_->are_together(temporary.name, full_target()) &&
       !bucket_->protocol().appends()->moves_to(full_target())) {
-    finish(std::unexpected(Error(Code::kUnavailable,
-                                 "the cluster has changed while it was written, and cannot move an "
-                                 "object of such a name: it has to be written again")
-                               .with_url(url_)));
-    return;
+    return fail(Code::kUnavailable,
+                "the cluster has changed while it was written, and cannot move an object of such a "
+                "name: it has to be written again");
   }
-  if (!has_to_describe(bucket_->protocol(), temporary, target_)) {
-    rename(temporary);
-    return;
-  }
-  track<bool>(bucket_->run<DescribeAttempt>(temporary.name, target_),
-              [this, temporary](Result<bool> described) {
-                if (described) {
-                  rename(temporary);
-                } else {
-                  finish(std::unexpected(with_url(std::move(described.error()))));
-                }
-              });
+  return {};
 }
 
-void AppendUpload::rename(ObjectInfo temporary) {
+awaitable<Result<ObjectInfo>> AppendUpload::rename(ObjectInfo temporary, Whole whole) {
   // Nobody else writes under this name, and a server may count a description as a version.
   temporary.generation.clear();
   temporary.content_type = target_.content_type;
   temporary.content_encoding = target_.content_encoding;
-  CopyRequest request{
+  CopyRequest move{
       .source_name = temporary.name, .name = full_target(), .precondition = target_.precondition};
-  track<ObjectInfo>(bucket_->run<RenameAttempt>(std::move(request), std::move(temporary)),
-                    [this](Result<ObjectInfo> info) {
-                      if (info) {
-                        {
-                          const Lock lock(mutex_);
-                          renamed_ = true;
-                        }
-                        if (Result<void> below = remote_->root().strip(*info); !below) {
-                          info = std::unexpected(std::move(below.error()).with_url(url_));
-                        }
-                      } else {
-                        info = std::unexpected(with_url(std::move(info.error())));
-                      }
-                      take_published(std::move(info));
-                    });
+  Result<ObjectInfo> info =
+      co_await request(bucket_->run<RenameAttempt>(std::move(move), std::move(temporary)));
+  if (info) {
+    renamed_ = true;
+    if (Result<void> below = remote_->root().strip(*info); !below) {
+      info = std::unexpected(std::move(below.error()));
+    }
+  }
+  if (!info) info = std::unexpected(with_url(std::move(info.error())));
+  co_return co_await published(std::move(info), whole);
 }
 
 // ── Ending ───────────────────────────────────────────────────────────────────────────────────
 
-// A stream that was never flushed is flushed first: only an object can be removed.
-void AppendUpload::begin_cleaning() {
-  std::string handle;
-  bool flushed = false, nothing = false;
-  {
-    const Lock lock(mutex_);
-    handle = handle_;
-    flushed = flushed_;
-    nothing = handle_.empty() || renamed_;
+awaitable<Result<void>> AppendUpload::remove_rest() {
+  if (handle_.empty() || renamed_) co_return Result<void>();
+  // Only an object can be removed.
+  if (!flushed_) {
+    static_cast<void>(co_await result_of(bucket_->run<FlushAttempt>(temporary_, handle_)));
   }
-  if (nothing) {
-    cleaned({});
-    return;
-  }
-  const auto remove = [this, self = shared_from_this()] {
-    bucket_->run<RemoveAttempt>(temporary(), Precondition{}, bucket_->learned().removal_conditions)
-        ->then([this, self](Result<bool> removed) {
-          if (removed || removed.error().code() == Code::kNotFound) {
-            cleaned({});
-          } else {
-            cleaned(
-                std::unexpected(Error(removed.error().code(),
-                                      cat("the temporary object ", temporary(),
-                                          " could not be removed: ", removed.error().message()))));
-          }
-        });
-  };
-  if (flushed) {
-    remove();
-  } else {
-    bucket_->run<FlushAttempt>(temporary(), std::move(handle))->then([remove](const Result<bool>&) {
-      remove();
-    });
-  }
+  const Result<bool> removed = co_await result_of(bucket_->run<RemoveAttempt>(
+      temporary_, Precondition{}, bucket_->learned().removal_conditions));
+  if (removed || removed.error().code() == Code::kNotFound) co_return Result<void>();
+  co_return std::unexpected(
+      Error(removed.error().code(), cat("the temporary object ", temporary_,
+                                        " could not be removed: ", removed.error().message())));
 }
 
 }  // namespace headrace

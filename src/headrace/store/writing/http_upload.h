@@ -1,56 +1,76 @@
-// What all methods of uploading a large object over HTTP share: tracking its requests, and the last
-// one.
+// What all methods of uploading a large object over HTTP share: the last request, and the end.
 #pragma once
 
-#include <functional>
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "headrace/base/mutex.h"
 #include "headrace/base/pending.h"
 #include "headrace/store/options.h"
 #include "headrace/store/transfer/remote_root.h"
 #include "headrace/store/upload.h"
+#include "headrace/store/writing/change.h"
+#include "headrace/store/writing/sums_of_part.h"
 
 namespace headrace {
 
 // An object of one part is written directly. Otherwise a subclass sends the parts to the server,
-// and one conditional request by publish_joined() makes the object visible.
-// Thread: any.
-class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload> {
+// and one conditional request makes the object visible.
+// Thread: any for what Upload offers, and I/O, its own, for the steps.
+class HttpUpload : public Upload, public Change {
  public:
+  // A part, and what was summed of it where it comes from, away from the I/O threads.
+  struct Outgoing {
+    std::shared_ptr<const UploadPart> part;
+    std::optional<SumsOfPart> sums = {};
+  };
+
   Limits limits() const override;
+  void send(std::shared_ptr<const UploadPart> part, Done done) final;
+  void publish(const Whole& whole, Published done) final;
   void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;
-  void cancel() override;
+  void cancel() override { cancel_requests(); }
   void clean(Done done) final;
+
+  // Called where send() is, for each part in turn.
+  virtual Outgoing prepare(std::shared_ptr<const UploadPart> part) { return {std::move(part)}; }
+  // The steps. Many parts are sent at a time; the last step begins once nothing is in progress, and
+  // removes what is left, even if requests are cancelled.
+  virtual awaitable<Result<void>> send_part(Outgoing outgoing) = 0;
+  virtual awaitable<Result<ObjectInfo>> publish_parts(Whole whole) = 0;
+  virtual awaitable<Result<void>> remove_rest() = 0;
 
  protected:
   using Sources = std::vector<ComposeSource>;
 
-  HttpUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
+  HttpUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target, IoThread& thread);
 
-  // Runs `then` with the result. Until then cancel() cancels the request. Keeps this object alive.
-  template <class T>
-  void track(std::shared_ptr<Pending<T>> pending, std::move_only_function<void(Result<T>)> then);
-  void begin_publishing(const Whole& whole, Published done);
   // Composes the object from these sources, which have full names, on its condition.
-  void publish_joined(Sources sources);
-  // Takes the result of the request that makes the object visible.
-  void take_published(Result<ObjectInfo> info);
-  // A whole object from one part.
-  std::shared_ptr<Pending<ObjectInfo>> write(const std::shared_ptr<RemoteRoot>& remote,
-                                             WriteRequest request,
-                                             std::shared_ptr<const UploadPart> part);
-  // Ends publishing.
-  void finish(Result<ObjectInfo> result);
-  // Called once nothing is in progress. Removes what is left, then calls cleaned().
-  virtual void begin_cleaning() = 0;
-  void cleaned(Result<void> result);
-  Whole whole();
+  awaitable<Result<ObjectInfo>> publish_joined(Sources sources, Whole whole);
+  // Waits for the request that makes the object visible.
+  awaitable<Result<ObjectInfo>> publish_by(std::shared_ptr<Pending<ObjectInfo>> last, Whole whole);
+  // Ends publishing with the result of that request.
+  awaitable<Result<ObjectInfo>> published(Result<ObjectInfo> info, Whole whole);
+  static Whole whole_of(const UploadPart& part);
+
+  // For parts that follow each other: waits until those before this one have ended.
+  awaitable<void> wait_for_turn(uint32_t part_number);
+  // Ends the turn of a part.
+  class Turn {
+   public:
+    explicit Turn(HttpUpload& upload) : upload_(upload) {}
+    ~Turn() {
+      ++upload_.next_part_;
+      upload_.wake();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    HttpUpload& upload_;
+  };
 
   // A prefix of full names that nobody else uses.
   static std::string new_temporary_prefix(const RemoteRoot& remote);
@@ -60,48 +80,14 @@ class HttpUpload : public Upload, public std::enable_shared_from_this<HttpUpload
   // How long to wait for the answer to a cancelled request that the server will carry out anyway.
   static constexpr std::chrono::milliseconds kLinger{1000};
 
-  const std::shared_ptr<RemoteRoot> remote_;  // where the object will be
+  // `remote_` is where the object will be.
   const std::shared_ptr<RemoteRoot> bucket_;  // the same by full names, for temporary objects
   const WriteRequest target_;
-  const std::string url_;
-  Mutex mutex_;
-  bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
 
  private:
-  // The server says that it has stored something else: asks it once more what it has.
-  void look_again(Error error);
-  std::map<const void*, std::function<void()>> running_ HEADRACE_GUARDED_BY(mutex_);
-  Whole whole_ HEADRACE_GUARDED_BY(mutex_);
-  Published publish_done_ HEADRACE_GUARDED_BY(mutex_);
-  bool cleaning_ HEADRACE_GUARDED_BY(mutex_) = false;
-  Done clean_done_ HEADRACE_GUARDED_BY(mutex_);
-};
+  awaitable<Result<void>> clean_up();
 
-template <class T>
-void HttpUpload::track(std::shared_ptr<Pending<T>> pending,
-                       std::move_only_function<void(Result<T>)> then) {
-  bool cancelled = false;
-  {
-    const Lock lock(mutex_);
-    running_.emplace(pending.get(), [pending] { pending->cancel(); });
-    cancelled = cancelled_;
-  }
-  if (cancelled) pending->cancel();
-  pending->then([self = shared_from_this(), key = static_cast<const void*>(pending.get()),
-                 then = std::move(then)](Result<T> result) mutable {
-    then(std::move(result));
-    std::function<void()> dropped;  // destroyed outside the lock: it may own the request
-    bool clean = false;
-    {
-      // Not before `then` has returned, so that nothing it uses is cleaned up.
-      const Lock lock(self->mutex_);
-      const auto at = self->running_.find(key);
-      dropped = std::move(at->second);
-      self->running_.erase(at);
-      clean = self->clean_done_ && self->running_.empty() && !std::exchange(self->cleaning_, true);
-    }
-    if (clean) self->begin_cleaning();
-  });
-}
+  uint32_t next_part_ = 1;
+};
 
 }  // namespace headrace

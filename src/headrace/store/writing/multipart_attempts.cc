@@ -87,15 +87,14 @@ Result<Attempt::Verdict> StartMultipartAttempt::refused(Error error) {
 }
 
 SendPartAttempt::SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                                 std::shared_ptr<const UploadPart> part,
-                                 std::shared_ptr<SumLadder> sums,
+                                 std::shared_ptr<const UploadPart> part, SumsOfPart sums,
                                  std::shared_ptr<ThreadPool> readers)
     : TextAttempt(protocol),
       name_(std::move(name)),
       upload_id_(std::move(upload_id)),
       part_(std::move(part)),
       readers_(std::move(readers)),
-      sums_(part_, std::move(sums)) {}
+      sums_(std::move(sums)) {}
 
 void SendPartAttempt::build(HttpRequest& request) {
   protocol().multipart()->build_part(request, name_, upload_id_, part_->part_number, part_->spans,

@@ -48,7 +48,7 @@ class StartMultipartAttempt final : public TextAttempt {
 class SendPartAttempt final : public TextAttempt {
  public:
   SendPartAttempt(const Protocol& protocol, std::string name, std::string upload_id,
-                  std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> sums,
+                  std::shared_ptr<const UploadPart> part, SumsOfPart sums,
                   std::shared_ptr<ThreadPool> readers);
   void build(HttpRequest& request) override;
   std::string url() const override { return protocol().url_of(name_); }

@@ -1,7 +1,6 @@
 // A large object, sent as one multipart upload.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,107 +18,94 @@ namespace headrace {
 
 // The upload is started with its first part. Parts are sent as they come, but for those that wait
 // until the first one has shown which sums the service takes.
-// Thread: any.
+// Thread: as HttpUpload.
 class MultipartUpload : public HttpUpload {
  public:
   Limits limits() const override;
-  void send(std::shared_ptr<const UploadPart> part, Done done) override;
+  Outgoing prepare(std::shared_ptr<const UploadPart> part) override;
+  awaitable<Result<void>> send_part(Outgoing outgoing) override;
   // Whether the server has started it.
-  bool has_started() { return !id().empty(); }
+  bool has_started() const { return !id_.empty(); }
 
  protected:
   // The upload makes the object `at.name` of the store `uploader`.
-  MultipartUpload(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<RemoteRoot> uploader,
-                  WriteRequest target, WriteRequest at);
+  MultipartUpload(const std::shared_ptr<RemoteRoot>& remote, std::shared_ptr<RemoteRoot> uploader,
+                  WriteRequest target, WriteRequest at, IoThread& thread);
 
   // Makes an object of the parts, on condition `precondition`.
-  void complete(uint64_t size_bytes, std::optional<Crc32c> crc32c, Precondition precondition,
-                Published done);
-  void abort(std::string id, std::move_only_function<void(Result<bool>)> done);
-  std::string id();
+  awaitable<Result<ObjectInfo>> complete(uint64_t size_bytes, std::optional<Crc32c> crc32c,
+                                         Precondition precondition);
+  awaitable<Result<bool>> abort();
   const MultipartUploads& multipart() const { return *remote_->protocol().multipart(); }
 
   const std::shared_ptr<RemoteRoot> uploader_;
   const WriteRequest at_;
   std::shared_ptr<SumLadder> sums_;  // changes in constructors only
   const bool tells_xxh64_;           // the server sums objects so
+  std::string id_;                   // once it has started
 
  private:
-  struct Waiting {
-    std::shared_ptr<const UploadPart> part;
-    Done done;
-  };
   virtual std::shared_ptr<Pending<std::string>> request_start();
-  virtual std::shared_ptr<Pending<SentPart>> request_part(const std::string& id,
-                                                          std::shared_ptr<const UploadPart> part);
+  virtual std::shared_ptr<Pending<SentPart>> request_part(Outgoing outgoing);
   // Whether all parts but the last must have one size, as far as it is known.
   bool has_equal_parts() const;
-  void started(Result<std::string> id);
-  void send_now(const std::string& id, Waiting waiting);
-  // The first part has come to its end: so do those that waited for it.
-  void end_trial();
-  WholeSums whole_sums(const std::optional<Crc32c>& crc32c);
+  WholeSums whole_sums(const std::optional<Crc32c>& crc32c) const;
 
-  bool starting_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::string id_ HEADRACE_GUARDED_BY(mutex_);
-  std::optional<Error> start_error_ HEADRACE_GUARDED_BY(mutex_);
-  bool trying_ HEADRACE_GUARDED_BY(mutex_) = false;          // the first part is on its way alone
-  std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);  // for the id, or for the first part
-  std::vector<uint64_t> sizes_ HEADRACE_GUARDED_BY(mutex_);  // by part number
-  Xxh64 xxh64_ HEADRACE_GUARDED_BY(mutex_);                  // of what was sent, in order
-  std::vector<SentPart> sent_ HEADRACE_GUARDED_BY(mutex_);   // by part number
+  Xxh64 xxh64_;  // of the parts, in order: whoever sends them adds to it, before the last step
+  bool starting_ = false;
+  bool trying_ = false;         // the first part is on its way alone
+  std::optional<Error> error_;  // of the start, or of that part: nothing else is sent
+  std::vector<SentPart> sent_;  // by part number
+  std::vector<uint64_t> sizes_;
 };
 
 // Where completing takes conditions: the upload makes the object itself.
-// Thread: any.
+// Thread: as HttpUpload.
 class DirectMultipartUpload : public MultipartUpload {
  public:
-  DirectMultipartUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
-  void publish(const Whole& whole, Published done) override;
+  DirectMultipartUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target,
+                        IoThread& thread);
+  awaitable<Result<ObjectInfo>> publish_parts(Whole whole) override;
+  awaitable<Result<void>> remove_rest() override;
 
  private:
   // The sum that the object must have, if it is known.
   virtual std::optional<Crc32c> sum_of(const Whole& whole) const { return whole.crc32c; }
-  void describe(ObjectInfo info);
   // The same error, or one that says what the next upload will do about it.
   Error learn_from_refusal(Error error);
-  void begin_cleaning() override;
-  bool completed_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool completed_ = false;
 };
 
 // A copy of an object: its parts are ranges, which the server copies, and have no bytes here.
-// Thread: any.
+// Thread: as HttpUpload.
 class CopyUpload final : public DirectMultipartUpload {
  public:
   // `request` names the source in its generation, and the copy.
-  CopyUpload(std::shared_ptr<RemoteRoot> remote, CopyRequest request, ObjectMetadata metadata);
+  CopyUpload(const std::shared_ptr<RemoteRoot>& remote, CopyRequest request,
+             ObjectMetadata metadata);
+  Outgoing prepare(std::shared_ptr<const UploadPart> part) override { return {std::move(part)}; }
 
  private:
   std::shared_ptr<Pending<std::string>> request_start() override;
-  std::shared_ptr<Pending<SentPart>> request_part(const std::string& id,
-                                                  std::shared_ptr<const UploadPart> part) override;
+  std::shared_ptr<Pending<SentPart>> request_part(Outgoing outgoing) override;
   std::optional<Crc32c> sum_of(const Whole&) const override { return std::nullopt; }
 
   const CopyRequest request_;
   const ObjectMetadata metadata_;
 };
 
-// Where completing takes no conditions: the upload makes a temporary object, which publish()
+// Where completing takes no conditions: the upload makes a temporary object, which the last step
 // composes into the target with a conditional request.
-// Thread: any. Owns the temporary object.
+// Thread: as HttpUpload. Owns the temporary object.
 class StagedMultipartUpload final : public MultipartUpload {
  public:
-  StagedMultipartUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
-  void publish(const Whole& whole, Published done) override;
+  StagedMultipartUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target);
+  awaitable<Result<ObjectInfo>> publish_parts(Whole whole) override;
+  awaitable<Result<void>> remove_rest() override;
 
  private:
-  void begin_cleaning() override;
-  void step_cleaned(Result<bool> result);
-
-  bool completing_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::string generation_ HEADRACE_GUARDED_BY(mutex_);  // of the temporary object, once it is there
-  size_t cleaning_steps_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  std::optional<Error> clean_error_ HEADRACE_GUARDED_BY(mutex_);
+  bool completing_ = false;
+  std::string generation_;  // of the temporary object, once it is there
 };
 
 }  // namespace headrace

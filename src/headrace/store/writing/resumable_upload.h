@@ -1,7 +1,6 @@
 // A large object, sent as one resumable stream.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +14,7 @@ namespace headrace {
 // cannot be removed (a retention policy), but it is slower than parallel parts. After a break it
 // asks the server how many bytes it has, and resumes from there.
 //
-// Thread: any. Owns the session.
+// Thread: as HttpUpload. Owns the session.
 class ResumableUpload final : public HttpUpload {
  public:
   // A session takes multiples of this, except at the end.
@@ -23,31 +22,24 @@ class ResumableUpload final : public HttpUpload {
   // A smaller object of one part is sent in one request, which is repeated whole after a break.
   static constexpr uint64_t kResumeFromBytes = 8 * kMiB;
 
-  ResumableUpload(std::shared_ptr<RemoteRoot> remote, WriteRequest target);
+  ResumableUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target);
 
   Limits limits() const override;
-  void send(std::shared_ptr<const UploadPart> part, Done done) override;
-  void publish(const Whole& whole, Published done) override;
   void publish_single(std::shared_ptr<const UploadPart> part, Published done) override;
+  awaitable<Result<void>> send_part(Outgoing outgoing) override;
+  // Sends the remaining bytes, and the end.
+  awaitable<Result<ObjectInfo>> publish_parts(Whole whole) override;
+  awaitable<Result<void>> remove_rest() override;
 
  private:
-  struct Waiting {
-    std::shared_ptr<const UploadPart> part;
-    Done done;
-  };
-  // If nothing is in progress, starts the session or sends the next part.
-  void advance();
-  void send_next(Waiting waiting);
-  void finish_stream();
-  void begin_cleaning() override;
+  awaitable<Result<ObjectInfo>> publish_stream(std::shared_ptr<const UploadPart> part);
+  awaitable<Result<void>> begin_session();
 
-  bool busy_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::string session_ HEADRACE_GUARDED_BY(mutex_);  // a request target
-  uint64_t sent_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;  // the session has ended
-  std::optional<Error> error_ HEADRACE_GUARDED_BY(mutex_);
-  std::deque<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);
-  std::shared_ptr<const UploadPart> rest_ HEADRACE_GUARDED_BY(mutex_);  // still to be sent
+  std::string session_;  // a request target
+  uint64_t sent_bytes_ = 0;
+  bool ended_ = false;  // the session has ended
+  std::optional<Error> error_;
+  std::shared_ptr<const UploadPart> rest_;  // still to be sent
 };
 
 }  // namespace headrace

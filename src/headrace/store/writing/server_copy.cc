@@ -4,19 +4,19 @@
 #include <utility>
 
 #include "headrace/store/part_sizes.h"
-#include "headrace/store/writing/relayed_upload.h"
+#include "headrace/store/read_batch.h"
+#include "headrace/store/writing/multipart_upload.h"
 #include "headrace/store/writing/uploads.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
 
 ServerCopy::ServerCopy(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
-                       CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
-    : remote_(std::move(remote)),
+                       CopyRequest request)
+    : Change(remote, remote->url_of(request.name), next_thread(*remote)),
       stored_(std::move(stored)),
       copies_(remote_->protocol().copies() != nullptr),
-      request_(std::move(request)),
-      pending_(std::move(pending)) {}
+      request_(std::move(request)) {}
 
 std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<RemoteRoot> remote,
                                                        std::shared_ptr<ObjectStore> stored,
@@ -24,227 +24,222 @@ std::shared_ptr<Pending<ObjectInfo>> ServerCopy::start(std::shared_ptr<RemoteRoo
                                                        std::optional<CopySource> source) {
   auto pending = std::make_shared<Pending<ObjectInfo>>();
   const std::shared_ptr<ServerCopy> copy(
-      new ServerCopy(std::move(remote), std::move(stored), std::move(request), pending));
+      new ServerCopy(std::move(remote), std::move(stored), std::move(request)));
   pending->set_on_cancel([weak = std::weak_ptr(copy)] {
     if (const std::shared_ptr<ServerCopy> alive = weak.lock()) alive->abort();
   });
-  if (source) {
-    copy->took_source(std::move(*source));
-    return pending;
-  }
-  copy->wait_for<CopySource>(
-      copy->remote_->run<CopySourceAttempt>(copy->request_.source_name),
-      [copy](Result<CopySource> found) { copy->took_source(std::move(found)); });
+  copy->Change::start<ObjectInfo>([&] { return copy->copy(std::move(source)); },
+                                  [copy, pending](Result<ObjectInfo> outcome) {
+                                    copy->ended();
+                                    pending->complete(std::move(outcome));
+                                  });
   return pending;
 }
 
-template <class T>
-void ServerCopy::wait_for(std::shared_ptr<Pending<T>> pending,
-                          std::move_only_function<void(Result<T>)> then) {
-  bool aborted = false;
-  {
-    const Lock lock(mutex_);
-    cancel_step_ = [pending] { pending->cancel(); };
-    aborted = error_.has_value();
-  }
-  if (aborted) pending->cancel();
-  pending->then([self = shared_from_this(), then = std::move(then)](Result<T> result) mutable {
-    std::function<void()> dropped;  // destroyed outside the lock: it may own the request
-    {
-      const Lock lock(self->mutex_);
-      dropped.swap(self->cancel_step_);
-    }
-    then(std::move(result));
-  });
+Error ServerCopy::at_source(Code code, std::string message) const {
+  return Error(code, std::move(message)).with_url(remote_->url_of(request_.source_name));
 }
 
-void ServerCopy::took_source(Result<CopySource> source) {
+awaitable<Result<ObjectInfo>> ServerCopy::copy(std::optional<CopySource> source) {
   if (!source) {
-    finish(std::unexpected(std::move(source.error())));
-    return;
+    Result<CopySource> found =
+        co_await request(remote_->run<CopySourceAttempt>(request_.source_name));
+    if (!found) co_return std::unexpected(std::move(found.error()));
+    source = std::move(*found);
   }
   const std::string source_url = remote_->url_of(request_.source_name);
   if (Result<void> good = check_copy_source(request_, source->info, source_url); !good) {
-    finish(std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1)));
-    return;
+    co_return std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1));
   }
-  if (!copies_ || source->info.size_bytes > remote_->write_limits().max_copy_bytes) {
-    begin_parts(std::move(*source));
-    return;
+  if (copies_ && source->info.size_bytes <= remote_->write_limits().max_copy_bytes) {
+    co_return co_await request(remote_->run<CopyAttempt>(request_, std::move(source->info)));
   }
-  wait_for<ObjectInfo>(
-      remote_->run<CopyAttempt>(request_, std::move(source->info)),
-      [self = shared_from_this()](Result<ObjectInfo> copy) { self->finish(std::move(copy)); });
+  co_return co_await copy_in_parts(std::move(*source));
 }
 
-void ServerCopy::begin_parts(CopySource source) {
+awaitable<Result<ObjectInfo>> ServerCopy::copy_in_parts(CopySource source) {
+  if (Result<void> good = plan_parts(source.info); !good) {
+    co_return std::unexpected(std::move(good.error()));
+  }
+  source_ = source.info;
+  Result<std::shared_ptr<Upload>> upload = upload_of(std::move(source));
+  if (!upload) co_return std::unexpected(std::move(upload.error()).with_url(url_));
+  upload_ = std::move(*upload);
+  if (!remote_->engine().writers->add(std::static_pointer_cast<ServerCopy>(shared_from_this()))) {
+    co_return std::unexpected(Error(Code::kCancelled, "the engine was stopped").with_url(url_));
+  }
+  Result<ObjectInfo> outcome = co_await publish();
+  const Result<void> cleaned = co_await completion<Result<void>>(
+      [this](Upload::Done done) { upload_->clean(std::move(done)); });
+  if (!outcome && !cleaned) {
+    Error error = std::move(outcome.error());
+    outcome =
+        std::unexpected(std::move(error).with_words("", cat("; ", cleaned.error().message())));
+  }
+  co_return outcome;
+}
+
+Result<void> ServerCopy::plan_parts(const ObjectInfo& source) {
   // Parts could be those of different objects. One part is read by one request.
-  const bool in_one_part = source.info.generation.empty();
-  if (in_one_part && (copies_ || source.info.size_bytes > kRelayedWholeBytes)) {
+  const bool in_one_part = source.generation.empty();
+  if (in_one_part && (copies_ || source.size_bytes > kRelayedWholeBytes)) {
     const std::string_view most = copies_ ? "" : ", and it is too large for one part";
-    finish(std::unexpected(
-        Error(copies_ ? Code::kCorrupt : Code::kInvalidArgument,
-              cat("the server tells no generation of it, so that the parts of a copy could be "
-                  "those of different objects",
-                  most, copies_ ? "" : ": read it, and write what was read"))
-            .with_url(remote_->url_of(request_.source_name))));
-    return;
+    return std::unexpected(
+        at_source(copies_ ? Code::kCorrupt : Code::kInvalidArgument,
+                  cat("the server tells no generation of it, so that the parts of a copy could be "
+                      "those of different objects",
+                      most, copies_ ? "" : ": read it, and write what was read")));
   }
   const WriteLimits& limits = remote_->write_limits();
   const uint64_t most_bytes = limits.max_multipart_parts * limits.max_multipart_part_bytes;
-  if (copies_ && source.info.size_bytes > most_bytes) {
-    finish(std::unexpected(
-        Error(Code::kInvalidArgument, cat("it has ", source.info.size_bytes,
-                                          " bytes, and parts can only make ", most_bytes))
-            .with_url(remote_->url_of(request_.source_name))));
-    return;
+  if (copies_ && source.size_bytes > most_bytes) {
+    return std::unexpected(at_source(
+        Code::kInvalidArgument,
+        cat("it has ", source.size_bytes, " bytes, and parts can only make ", most_bytes)));
   }
-  request_.source_generation = source.info.generation;
-  size_bytes_ = source.info.size_bytes;
-  checksum_ = source.info.checksum;
+  request_.source_generation = source.generation;
   uint64_t least_bytes = limits.copied_part_bytes;
   if (!copies_) least_bytes = std::min(least_bytes, kRelayedPartBytes);
   if (in_one_part) least_bytes = kRelayedWholeBytes;
-  part_bytes_ = equal_part_bytes(size_bytes_, least_bytes, limits.max_multipart_parts);
+  part_bytes_ = equal_part_bytes(source.size_bytes, least_bytes, limits.max_multipart_parts);
   if (!copies_) {
     // Each is held.
     const uint64_t fitting = remote_->engine().pool->budget_bytes() / part_bytes_;
     parts_in_flight_ = static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, kRelayedInFlight));
   }
-  part_count_ = static_cast<uint32_t>((size_bytes_ + part_bytes_ - 1) / part_bytes_);
-  Result<std::shared_ptr<Upload>> upload = upload_of(std::move(source));
-  if (!upload) {
-    finish(std::unexpected(std::move(upload.error()).with_url(remote_->url_of(request_.name))));
-    return;
-  }
-  {
-    const Lock lock(mutex_);
-    upload_ = std::move(*upload);
-  }
-  if (!remote_->engine().writers->add(shared_from_this())) {
-    finish(std::unexpected(Error(Code::kCancelled, "the engine was stopped")
-                               .with_url(remote_->url_of(request_.name))));
-    return;
-  }
-  advance();
+  part_count_ = static_cast<uint32_t>((source.size_bytes + part_bytes_ - 1) / part_bytes_);
+  read_.resize(part_count_);
+  return {};
 }
 
 Result<std::shared_ptr<Upload>> ServerCopy::upload_of(CopySource source) {
   if (copies_) return std::make_shared<CopyUpload>(remote_, request_, std::move(source.metadata));
-  Result<std::shared_ptr<Upload>> to = new_upload(remote_, UploadMethod::kDefault,
-                                                  {.name = request_.name,
-                                                   .content_type = source.info.content_type,
-                                                   .content_encoding = source.info.content_encoding,
-                                                   .precondition = request_.precondition});
-  if (!to) return to;
-  return std::make_shared<RelayedUpload>(remote_, stored_, std::move(*to), request_,
-                                         std::move(source.info), part_count_);
+  return new_upload(remote_, UploadMethod::kDefault,
+                    {.name = request_.name,
+                     .content_type = source.info.content_type,
+                     .content_encoding = source.info.content_encoding,
+                     .precondition = request_.precondition});
 }
 
-void ServerCopy::advance() {
-  while (true) {
-    std::shared_ptr<Upload> upload;
-    std::shared_ptr<const UploadPart> part;
-    std::optional<Error> error;
-    {
-      const Lock lock(mutex_);
-      upload = upload_;
-      const bool is_more = next_part_ <= part_count_ && !error_;
-      if (is_more && in_flight_ < parts_in_flight_) {
-        const uint64_t offset = uint64_t{next_part_ - 1} * part_bytes_;
-        part = std::make_shared<UploadPart>(
-            UploadPart{.part_number = next_part_,
-                       .offset_bytes = offset,
-                       .size_bytes = std::min(part_bytes_, size_bytes_ - offset)});
-        ++next_part_;
-        ++in_flight_;
-      } else if (is_more || in_flight_ > 0 || std::exchange(parts_ended_, true)) {
-        return;
-      }
-      error = error_;
+// ── Parts ────────────────────────────────────────────────────────────────────────────────────
+
+void ServerCopy::fail_with(const Error& error) {
+  if (error_) return;
+  error_ = error;
+  cancel_requests();
+}
+
+awaitable<Result<void>> ServerCopy::send_parts() {
+  for (uint32_t number = 1; number <= part_count_ && !error_; ++number) {
+    ++in_flight_;
+    Change::start<void>([this, number] { return send_part(number); },
+                        [this, self = shared_from_this()](Result<void> sent) {
+                          --in_flight_;
+                          if (!sent) fail_with(sent.error());
+                        });
+    while (in_flight_ >= parts_in_flight_) co_await park();
+  }
+  while (in_flight_ > 0) co_await park();
+  if (error_) co_return std::unexpected(*error_);
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> ServerCopy::send_part(uint32_t part_number) {
+  const uint64_t offset = uint64_t{part_number - 1} * part_bytes_;
+  auto part = std::make_shared<UploadPart>(
+      UploadPart{.part_number = part_number,
+                 .offset_bytes = offset,
+                 .size_bytes = std::min(part_bytes_, source_.size_bytes - offset)});
+  if (!copies_) {
+    if (Result<void> read = co_await read_part(*part); !read) co_return read;
+    // An upload is given its parts in turn, whichever was read first.
+    while (part_number != next_part_ && !error_) co_await park();
+    if (error_) co_return std::unexpected(*error_);
+    ++next_part_;
+    wake();
+    if (part_count_ == 1) {
+      single_ = std::move(part);
+      co_return Result<void>();
     }
-    if (part != nullptr) {
-      upload->send(std::move(part), [self = shared_from_this()](Result<void> result) {
-        self->part_done(std::move(result));
+  }
+  co_return co_await completion<Result<void>>(
+      [upload = upload_, part = std::move(part)](Upload::Done done) mutable {
+        upload->send(std::move(part), std::move(done));
       });
-    } else if (error) {
-      clean(std::unexpected(std::move(*error)));
-      return;
+}
+
+awaitable<Result<void>> ServerCopy::read_part(UploadPart& part) {
+  part.blocks.push_back(remote_->engine().pool->allocate(part.size_bytes));
+  const Block& block = part.blocks.back();
+  if (block.data() == nullptr) {
+    co_return std::unexpected(
+        Error(Code::kExhausted, cat("the system has no memory for ", part.size_bytes, " bytes"))
+            .with_url(url_));
+  }
+  part.spans.push_back(block.bytes());
+  const ByteRange range{part.offset_bytes, part.offset_bytes + part.size_bytes};
+  const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
+  const std::string name = remote_->root().full_name(request_.source_name);
+  batch->add({.name = name,
+              .generation = source_.generation,
+              .size_bytes = source_.size_bytes,
+              .range = part_count_ == 1 ? std::nullopt : std::optional(range),
+              .into = block.bytes(),
+              .has_into = true,
+              .wanted_sum = ChecksumKind::kCrc32c});
+  const Cancellable here(*this, [batch] { batch->cancel(); });
+  co_await completion<bool>([this, &batch](std::move_only_function<void(bool)> resume) {
+    // A std::function must be copyable.
+    auto kept = std::make_shared<std::move_only_function<void(bool)>>(std::move(resume));
+    batch->then([kept = std::move(kept)](ReadBatch&) { (*kept)(true); });
+    batch->want();
+    stored_->read(batch);
+  });
+  ReadSlot& slot = batch->slot(0);
+  if (slot.error) co_return std::unexpected(*slot.error);
+  part.crc32c = slot.sum().crc32c().value_or(Crc32c());
+  read_[part.part_number - 1] = {.size_bytes = part.size_bytes, .crc32c = part.crc32c};
+  co_return Result<void>();
+}
+
+awaitable<Result<ObjectInfo>> ServerCopy::publish() {
+  const Cancellable here(*this, [this] {
+    fail_with(Error(Code::kCancelled, "it was cancelled").with_url(url_));
+    upload_->cancel();
+  });
+  if (Result<void> sent = co_await send_parts(); !sent) {
+    co_return std::unexpected(std::move(sent.error()));
+  }
+  Upload::Whole whole{.part_count = part_count_, .size_bytes = source_.size_bytes};
+  for (const Upload::Whole& part : read_) {
+    whole.crc32c = whole.crc32c.joined(part.crc32c, part.size_bytes);
+  }
+  Result<ObjectInfo> copy = co_await completion<Result<ObjectInfo>>([&](Upload::Published done) {
+    if (copies_ || part_count_ > 1) {
+      upload_->publish(whole, std::move(done));
+    } else if (single_ != nullptr) {
+      upload_->publish_single(std::exchange(single_, nullptr), std::move(done));
     } else {
-      upload->publish({.part_count = part_count_, .size_bytes = size_bytes_},
-                      [self = shared_from_this()](Result<ObjectInfo> copy) {
-                        self->published(std::move(copy));
-                      });
-      return;
+      upload_->publish_single(std::make_shared<const UploadPart>(), std::move(done));
     }
-  }
-}
-
-void ServerCopy::part_done(Result<void> result) {
-  std::shared_ptr<Upload> failed;
-  {
-    const Lock lock(mutex_);
-    --in_flight_;
-    if (!result && !error_) {
-      error_ = std::move(result.error());
-      failed = upload_;
-    }
-  }
-  if (failed != nullptr) failed->cancel();
-  advance();
-}
-
-// The service may keep other sums of uploads than of what was written by one request.
-void ServerCopy::published(Result<ObjectInfo> copy) {
-  if (copy && compare_bytes(*copy, size_bytes_, checksum_) == Match::kOther) {
+  });
+  // The service may keep other sums of uploads than of what was written by one request.
+  if (copy && compare_bytes(*copy, source_.size_bytes, source_.checksum) == Match::kOther) {
     copy =
         std::unexpected(Error(Code::kCorrupt, cat("the copy is not equal to its source: it has ",
                                                   copy->size_bytes, " bytes", crc32c_text(*copy)))
-                            .with_url(remote_->url_of(request_.name)));
+                            .with_url(url_));
   }
-  clean(std::move(copy));
+  co_return copy;
 }
 
-void ServerCopy::clean(Result<ObjectInfo> outcome) {
-  std::shared_ptr<Upload> upload;
-  {
-    const Lock lock(mutex_);
-    upload = upload_;
-  }
-  upload->clean([self = shared_from_this(),
-                 outcome = std::move(outcome)](Result<void> cleaned) mutable {
-    if (!outcome && !cleaned) {
-      Error error = std::move(outcome.error());
-      outcome =
-          std::unexpected(std::move(error).with_words("", cat("; ", cleaned.error().message())));
-    }
-    self->finish(std::move(outcome));
-  });
-}
+// ── Ending ───────────────────────────────────────────────────────────────────────────────────
 
-void ServerCopy::finish(Result<ObjectInfo> outcome) {
+void ServerCopy::ended() {
   remote_->engine().writers->forget(this);
-  {
-    const Lock lock(mutex_);
-    cleaned_ = true;
-    changed_.notify_all();
-  }
-  pending_->complete(std::move(outcome));
-}
-
-void ServerCopy::abort() {
-  std::function<void()> cancel_step;
-  std::shared_ptr<Upload> upload;
-  {
-    const Lock lock(mutex_);
-    if (!error_) {
-      error_ = Error(Code::kCancelled, "it was cancelled").with_url(remote_->url_of(request_.name));
-    }
-    cancel_step = cancel_step_;
-    upload = upload_;
-  }
-  if (cancel_step) cancel_step();
-  if (upload != nullptr) upload->cancel();
+  const Lock lock(mutex_);
+  cleaned_ = true;
+  changed_.notify_all();
 }
 
 bool ServerCopy::wait_cleaned(std::chrono::steady_clock::time_point until, MayBlock) {

@@ -11,29 +11,24 @@
 namespace headrace {
 
 ServerRename::ServerRename(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
-                           CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending)
-    : remote_(std::move(remote)),
+                           CopyRequest request)
+    : Change(remote, remote->url_of(request.source_name), next_thread(*remote)),
       stored_(std::move(stored)),
-      request_(std::move(request)),
-      pending_(std::move(pending)) {}
+      request_(std::move(request)) {}
 
 std::shared_ptr<Pending<ObjectInfo>> ServerRename::start(std::shared_ptr<RemoteRoot> remote,
                                                          std::shared_ptr<ObjectStore> stored,
                                                          CopyRequest request) {
   auto pending = std::make_shared<Pending<ObjectInfo>>();
   const std::shared_ptr<ServerRename> rename(
-      new ServerRename(std::move(remote), std::move(stored), std::move(request), pending));
-  rename->wait_for<CopySource>(
-      rename->remote_->run<CopySourceAttempt>(rename->request_.source_name),
-      [rename](Result<CopySource> source) { rename->took_source(std::move(source)); });
+      new ServerRename(std::move(remote), std::move(stored), std::move(request)));
+  pending->set_on_cancel([weak = std::weak_ptr(rename)] {
+    if (const std::shared_ptr<ServerRename> alive = weak.lock()) alive->cancel_requests();
+  });
+  rename->Change::start<ObjectInfo>(
+      [&rename] { return rename->rename(); },
+      [pending](Result<ObjectInfo> renamed) { pending->complete(std::move(renamed)); });
   return pending;
-}
-
-template <class T>
-void ServerRename::wait_for(std::shared_ptr<Pending<T>> step,
-                            std::move_only_function<void(Result<T>)> then) {
-  pending_->set_on_cancel([step] { step->cancel(); });
-  step->then(std::move(then));
 }
 
 bool ServerRename::is_one_request(const ObjectInfo& source) const {
@@ -44,81 +39,56 @@ bool ServerRename::is_one_request(const ObjectInfo& source) const {
   return source.content_encoding.empty() || remote_->are_together(source.name, request_.name);
 }
 
-void ServerRename::took_source(Result<CopySource> source) {
-  if (!source) {
-    pending_->complete(std::unexpected(std::move(source.error())));
-    return;
-  }
-  const std::string source_url = remote_->url_of(request_.source_name);
+awaitable<Result<ObjectInfo>> ServerRename::rename() {
+  Result<CopySource> source =
+      co_await request(remote_->run<CopySourceAttempt>(request_.source_name));
+  if (!source) co_return std::unexpected(std::move(source.error()));
   const bool at_once = is_one_request(source->info);
-  Result<void> good = check_copy_source(request_, source->info, source_url);
+  Result<void> good = check_copy_source(request_, source->info, url_);
   if (good && !at_once && source->info.generation.empty()) {
     good = fail(Code::kInvalidArgument,
                 "the server tells no generation of it, so that another object could be removed "
                 "than the one that was copied: copy it, and delete it");
   }
-  if (!good) {
-    pending_->complete(
-        std::unexpected(std::move(good.error()).with_url(source_url).with_attempts(1)));
-    return;
+  if (!good) co_return std::unexpected(std::move(good.error()).with_url(url_).with_attempts(1));
+  if (at_once) {
+    co_return co_await request(remote_->run<RenameAttempt>(request_, std::move(source->info)));
   }
-  if (!at_once) {
-    copy(std::move(*source));
-    return;
-  }
-  wait_for<ObjectInfo>(remote_->run<RenameAttempt>(request_, std::move(source->info)),
-                       [self = shared_from_this()](Result<ObjectInfo> renamed) {
-                         self->pending_->complete(std::move(renamed));
-                       });
+  CopyRequest pinned = request_;
+  pinned.source_generation = source->info.generation;
+  ObjectInfo seen = source->info;
+  Result<ObjectInfo> copy =
+      co_await request(copy_object(remote_, stored_, std::move(pinned), std::move(*source)));
+  if (!copy) co_return copy;
+  co_return co_await remove_source(std::move(seen), std::move(*copy));
 }
 
-void ServerRename::copy(CopySource source) {
-  request_.source_generation = source.info.generation;
-  source_ = source.info;
-  wait_for<ObjectInfo>(copy_object(remote_, stored_, request_, std::move(source)),
-                       [self = shared_from_this()](Result<ObjectInfo> copy) {
-                         if (copy) {
-                           self->remove_source(std::move(*copy));
-                         } else {
-                           self->pending_->complete(std::move(copy));
-                         }
-                       });
-}
-
-void ServerRename::remove_source(ObjectInfo copy) {
-  if (!source_.checksum.empty() && copy.checksum.empty() &&
-      compare_copy(copy, source_) != Match::kSame) {
-    pending_->complete(std::unexpected(
+awaitable<Result<ObjectInfo>> ServerRename::remove_source(ObjectInfo source, ObjectInfo copy) {
+  if (!source.checksum.empty() && copy.checksum.empty() &&
+      compare_copy(copy, source) != Match::kSame) {
+    co_return std::unexpected(
         Error(
             Code::kUnavailable,
             cat("it was copied to ", remote_->url_of(copy.name), ", of which the service tells no ",
                 "sum like that of the source, so that the source was not removed: both are "
                 "there; compare them, and remove one"))
-            .with_url(remote_->url_of(request_.source_name))
-            .with_attempts(1)));
-    return;
+            .with_url(url_)
+            .with_attempts(1));
   }
-  wait_for<bool>(
-      remote_->run<RemoveAttempt>(request_.source_name,
-                                  Precondition{.generation = request_.source_generation,
-                                               .if_refused = Precondition::IfRefused::kLookFirst},
-                                  remote_->learned().removal_conditions),
-      [self = shared_from_this(), copy = std::move(copy)](Result<bool> removed) mutable {
-        // If it is gone already, another program has removed it.
-        if (removed || removed.error().code() == Code::kNotFound) {
-          self->pending_->complete(std::move(copy));
-          return;
-        }
-        Error& error = removed.error();
-        const bool is_unknown = is_retryable(error) || error.code() == Code::kCancelled;
-        self->pending_->complete(std::unexpected(
-            std::move(error)
-                .with_words(cat("it was copied to ", self->remote_->url_of(copy.name),
-                                is_unknown
-                                    ? ", and whether it was removed then is unknown: "
-                                    : ", and could not be removed, so that both are there: "))
-                .with_url(self->remote_->url_of(self->request_.source_name))));
-      });
+  Precondition condition{.generation = source.generation,
+                         .if_refused = Precondition::IfRefused::kLookFirst};
+  Result<bool> removed = co_await request(remote_->run<RemoveAttempt>(
+      request_.source_name, std::move(condition), remote_->learned().removal_conditions));
+  // If it is gone already, another program has removed it.
+  if (removed || removed.error().code() == Code::kNotFound) co_return copy;
+  const bool is_unknown =
+      is_retryable(removed.error()) || removed.error().code() == Code::kCancelled;
+  co_return std::unexpected(
+      std::move(removed.error())
+          .with_words(cat("it was copied to ", remote_->url_of(copy.name),
+                          is_unknown ? ", and whether it was removed then is unknown: "
+                                     : ", and could not be removed, so that both are there: "))
+          .with_url(url_));
 }
 
 }  // namespace headrace

@@ -1,7 +1,6 @@
 // A rename, by whatever requests the provider has.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "headrace/base/pending.h"
@@ -9,7 +8,7 @@
 #include "headrace/store/object_store.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
-#include "headrace/store/transfer/remote_root.h"
+#include "headrace/store/writing/change.h"
 
 namespace headrace {
 
@@ -18,7 +17,7 @@ namespace headrace {
 // ends, one of the two objects is there; if the removal fails, the error says whether both are.
 // Thread: any. Keeps itself alive until it has ended.
 // Errors: those of the requests, with the URL of the object that they are about.
-class ServerRename final : public std::enable_shared_from_this<ServerRename> {
+class ServerRename final : public Change {
  public:
   // `remote` has both names; `stored` reads the bucket as it is stored.
   static std::shared_ptr<Pending<ObjectInfo>> start(std::shared_ptr<RemoteRoot> remote,
@@ -27,21 +26,14 @@ class ServerRename final : public std::enable_shared_from_this<ServerRename> {
 
  private:
   ServerRename(std::shared_ptr<RemoteRoot> remote, std::shared_ptr<ObjectStore> stored,
-               CopyRequest request, std::shared_ptr<Pending<ObjectInfo>> pending);
-  // Runs `then` with the result of one step, which the caller may cancel.
-  template <class T>
-  void wait_for(std::shared_ptr<Pending<T>> step, std::move_only_function<void(Result<T>)> then);
+               CopyRequest request);
+  awaitable<Result<ObjectInfo>> rename();
   // Whether one request does it.
   bool is_one_request(const ObjectInfo& source) const;
-  void took_source(Result<CopySource> source);
-  void copy(CopySource source);
-  void remove_source(ObjectInfo copy);
+  awaitable<Result<ObjectInfo>> remove_source(ObjectInfo source, ObjectInfo copy);
 
-  const std::shared_ptr<RemoteRoot> remote_;
   const std::shared_ptr<ObjectStore> stored_;
-  CopyRequest request_;
-  ObjectInfo source_;  // once it was looked at
-  const std::shared_ptr<Pending<ObjectInfo>> pending_;
+  const CopyRequest request_;
 };
 
 }  // namespace headrace

@@ -66,8 +66,8 @@ class SumsOfPart {
  private:
   bool has_changed() const;
   void descend_to(const UploadSums& next);
-  const std::shared_ptr<const UploadPart> part_;
-  const std::shared_ptr<SumLadder> ladder_;
+  std::shared_ptr<const UploadPart> part_;
+  std::shared_ptr<SumLadder> ladder_;
   UploadSums now_;             // of the present request
   bool is_own_ = false;        // and of no other request, before one on it was accepted
   bool was_compared_ = false;  // on a level that the service has taken before

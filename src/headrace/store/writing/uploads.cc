@@ -19,14 +19,16 @@ std::shared_ptr<Upload> multipart_upload(const std::shared_ptr<RemoteRoot>& remo
     const Learned::Treatment known =
         remote->learned().multipart.at(std::chrono::steady_clock::now());
     if (known == Learned::Treatment::kRefused) {
-      return std::make_shared<AppendUpload>(remote, std::move(target));
+      return std::make_shared<AppendUpload>(remote, std::move(target),
+                                            Change::next_thread(*remote));
     }
     if (known == Learned::Treatment::kUnknown) {
       return std::make_shared<ProbedUpload>(remote, target);
     }
   }
   if (protocol.multipart()->is_conditional()) {
-    return std::make_shared<DirectMultipartUpload>(remote, std::move(target));
+    return std::make_shared<DirectMultipartUpload>(remote, std::move(target),
+                                                   Change::next_thread(*remote));
   }
   return std::make_shared<StagedMultipartUpload>(remote, std::move(target));
 }

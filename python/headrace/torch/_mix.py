@@ -1,0 +1,196 @@
+"""Several datasets in fixed shares."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from headrace import _engine
+from headrace._errors import InvalidArgumentError
+from headrace._options import require
+from headrace.torch._arguments import count, seed_or_epoch
+from headrace.torch._batch_costs import numbers_of
+from headrace.torch._shared_place import SharedPlace
+from headrace.torch._signatures import Item
+
+__all__ = ["Mixture", "Shares", "mix"]
+
+
+def mix(
+    datasets: Sequence[Dataset[Item]],
+    weights: Sequence[float] | torch.Tensor,
+    num_samples: int | None = None,
+) -> Mixture[Item]:
+    """Mix several datasets in fixed shares: the result is a dataset for `Loader`.
+
+    Of the first *t* samples of all ranks, each dataset has its share times *t*, off by less than
+    one sample, at any *t* (Tijdeman, "The chairman assignment problem", 1980). Weights are met
+    exactly if they are in the ratio of whole numbers whose sum is at most 2^20, as 3 and 1 or 0.7
+    and 0.3 are; others are rounded to about a millionth of the whole.
+
+    Each dataset is gone through pass after pass: every sample comes once in each of its passes, and
+    with ``Loader(shuffle=True)`` each pass has an order of its own. An epoch is `num_samples` long,
+    and the next one continues where it has ended, within the datasets, too. So a small dataset
+    comes several times in an epoch, and a large one may take several epochs.
+
+    Any position is computed without those before it: resuming costs nothing, and the order does not
+    depend on the number of ranks.
+
+    For torch's DataLoader, and for samplers, it is a map-style dataset of `num_samples` samples in
+    the order of the shares, which the DataLoader may shuffle; call its `set_epoch` before each
+    epoch, as that of a `MapDataset`.
+
+    Examples:
+        >>> code, prose = MapDataset("gs://bucket/train/cat"), MapDataset("gs://bucket/train/dog")
+        >>> both = mix([code, prose], weights=[3, 1], num_samples=1000)
+        >>> for batch in Loader(both, 64, shuffle=True, collate_fn=list):
+        ...     print(len(batch))  # doctest: +SKIP
+
+    Args:
+        datasets: the datasets, each with a length; for `Loader`, of this package.
+        weights: of each dataset, in proportion to the others.
+        num_samples: the samples of an epoch, of all ranks together. Default: as many as the
+            datasets have together.
+
+    Raises:
+        InvalidArgumentError: an argument cannot work: there is not one weight for each dataset, a
+            weight is not above 0 and finite, a dataset is a stream, a mixture, or has no samples,
+            or there are more than 4096.
+    """
+    return Mixture(datasets, weights, num_samples)
+
+
+class Shares:
+    """The order of a mixture."""
+
+    def __init__(
+        self, sizes: Sequence[int], weights: torch.Tensor, number: int, shuffle: bool
+    ) -> None:
+        values: Any = weights.numpy()
+        self._weights = weights.clone()  # which nobody changes
+        self._schedule = _engine.MixtureSchedule(values)
+        self._sizes = sizes
+        self._shuffle = shuffle
+        self.count = number
+        self.is_counted = True
+        hashed = hashlib.sha256(repr((list(sizes), self._schedule.parts)).encode()).hexdigest()
+        self.origin = f"{number} samples of a mixture of the hash {hashed[:16]}"
+        self.order(0, 0)  # raises what would be raised later
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shares, (self._sizes, self._weights, self.count, self._shuffle)
+
+    def order(self, seed: int, epoch: int) -> _engine.MixtureOrder:
+        return _engine.MixtureOrder(
+            self._schedule, self._sizes, self.count, seed, epoch, self._shuffle
+        )
+
+
+class Mixture(Dataset[Item]):
+    """What `mix` returns."""
+
+    def __init__(
+        self,
+        datasets: Sequence[Dataset[Item]],
+        weights: Sequence[float] | torch.Tensor,
+        num_samples: int | None = None,
+    ) -> None:
+        self.datasets = _checked(datasets)
+        given: Any = weights
+        require(
+            hasattr(given, "__len__")
+            and not isinstance(given, str)
+            and len(given) == len(self.datasets),
+            f"weights is {given!r}, and there are {len(self.datasets)} datasets: give a number for "
+            "each",
+        )
+        self._weights = numbers_of("weights", weights, None, len(self.datasets))
+        sizes: list[int] = [len(part) for part in self.datasets]
+        empty = next((i for i, size in enumerate(sizes) if size == 0), None)
+        require(empty is None, f"dataset {empty} has no samples")
+        require(sum(sizes) < 1 << 63, "the datasets have 2^63 samples or more")
+        self._sizes = sizes
+        self._begins = [sum(sizes[:i]) for i in range(len(sizes))]
+        self._count = sum(sizes)
+        if num_samples is not None:
+            self._count = count("num_samples", num_samples, minimum=1)
+        self._in_order = self.shares(shuffle=False)
+        self._shared = SharedPlace()  # the epoch of torch's DataLoader
+
+    def shares(self, *, shuffle: bool) -> Shares:
+        """Return the order of an epoch's positions, as numbers of samples of all datasets."""
+        return Shares(self._sizes, self._weights, self._count, shuffle)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that torch's DataLoader reads, as `MapDataset.set_epoch`."""
+        self._shared.move(seed_or_epoch("epoch", epoch))
+        for part in self.datasets:
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Item]:
+        # Without this method, Python would take a transform's IndexError for the end.
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, index: int) -> Item:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Item]:
+        """Read many samples at the same time, and return them in the order of `indices`."""
+        positions = [operator.index(i) for i in indices]
+        odd = next((i for i in positions if not -self._count <= i < self._count), None)
+        if odd is not None:
+            raise IndexError(f"index {odd} is out of range: there are {self._count} samples")
+        order = self._in_order.order(0, self._shared.epoch)
+        places: dict[int, list[tuple[int, int]]] = {}
+        for at, number in enumerate(order.pick([i % self._count for i in positions])):
+            owner = bisect.bisect_right(self._begins, number) - 1
+            places.setdefault(owner, []).append((at, number - self._begins[owner]))
+        made: list[Any] = [None] * len(positions)
+        for owner, own in places.items():
+            part: Any = self.datasets[owner]
+            numbers = [number for _, number in own]
+            read = getattr(part, "__getitems__", None)
+            items = [part[i] for i in numbers] if read is None else read(numbers)
+            for (at, _), item in zip(own, items, strict=True):
+                made[at] = item
+        return made
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{weight:g}" for weight in self._weights.tolist())
+        return f"mix({self.datasets!r}, weights=[{weights}], num_samples={self._count})"
+
+
+def _checked(datasets: Any) -> list[Any]:
+    if isinstance(datasets, str | bytes) or not isinstance(datasets, Sequence):
+        raise InvalidArgumentError(
+            f"datasets is a {type(datasets).__name__}; it must be a list of datasets"
+        )
+    require(len(datasets) > 0, "there are no datasets to mix")
+    for i, part in enumerate(datasets):
+        name = type(part).__name__
+        require(
+            not isinstance(part, Mixture),
+            f"dataset {i} is a mixture itself: give its datasets to the outer mix",
+        )
+        require(
+            not isinstance(part, TorchIterableDataset),
+            f"dataset {i} is a {name}, a stream without numbers: mix takes datasets such as "
+            "MapDataset, ShardDataset and TokenDataset",
+        )
+        require(
+            hasattr(part, "__getitem__") and hasattr(part, "__len__") and not isinstance(part, str),
+            f"dataset {i} is a {name}; it must be a dataset with a length",
+        )
+    return list(datasets)

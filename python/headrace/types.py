@@ -1,0 +1,95 @@
+"""The types in headrace's signatures, for annotations of your own.
+
+| name | what it is |
+| --- | --- |
+| `Url` | a URL or a path |
+| `StoreOptions` | the keywords of `headrace.Store`, for ``**options: Unpack[StoreOptions]`` |
+| `SaveKeywords`, `LoadKeywords` | those of `headrace.checkpoint.save` and of its `load` |
+| `LoaderKeywords` | those of `headrace.torch.Loader`, but for the batch's size and `collate_fn` |
+| `Credentials` | what `credentials=` takes |
+| `Upload` | what `upload=` takes |
+| `Progress`, `Count` | what `progress=` takes: where the end is known, and where it is not |
+| `OnError` | what `on_error=` takes |
+| `Source`, `ShardSource`, `TokenSource` | where datasets find objects, shards and tokens |
+| `Labels` | what `labels=` takes |
+| `Shuffle` | what `shuffle=` takes |
+| `Cost` | what `headrace.torch.BatchSampler` takes as the cost of a sample |
+
+Nothing here imports torch before it is named.
+
+>>> from headrace.types import StoreOptions, Url
+>>> def train(url: Url, **options: Unpack[StoreOptions]) -> None: ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace._credentials import CredentialsOption as Credentials
+    from headrace._location import Url
+    from headrace._on_error import OnError
+    from headrace._progress import CountOption as Count
+    from headrace._progress import ProgressOption as Progress
+    from headrace._shards import ShardSource
+    from headrace._store import UploadWay as Upload
+    from headrace._store_settings import StoreOptions
+    from headrace.checkpoint._loading import LoadKeywords
+    from headrace.checkpoint._saving import SaveKeywords
+    from headrace.torch._batch_costs import Cost
+    from headrace.torch._objects import Labels, Source
+    from headrace.torch._shuffling import Shuffle
+    from headrace.torch._signatures import LoaderKeywords
+    from headrace.torch._token_files import Tokens as TokenSource
+
+__all__ = [
+    "Cost",
+    "Count",
+    "Credentials",
+    "Labels",
+    "LoadKeywords",
+    "LoaderKeywords",
+    "OnError",
+    "Progress",
+    "SaveKeywords",
+    "ShardSource",
+    "Shuffle",
+    "Source",
+    "StoreOptions",
+    "TokenSource",
+    "Upload",
+    "Url",
+]
+
+_HOMES = {
+    "Cost": "torch._batch_costs:Cost",
+    "Count": "_progress:CountOption",
+    "Credentials": "_credentials:CredentialsOption",
+    "Labels": "torch._objects:Labels",
+    "LoadKeywords": "checkpoint._loading:LoadKeywords",
+    "LoaderKeywords": "torch._signatures:LoaderKeywords",
+    "OnError": "_on_error:OnError",
+    "Progress": "_progress:ProgressOption",
+    "SaveKeywords": "checkpoint._saving:SaveKeywords",
+    "ShardSource": "_shards:ShardSource",
+    "Shuffle": "torch._shuffling:Shuffle",
+    "Source": "torch._objects:Source",
+    "StoreOptions": "_store_settings:StoreOptions",
+    "TokenSource": "torch._token_files:Tokens",
+    "Upload": "_store:UploadWay",
+    "Url": "_location:Url",
+}
+
+
+if not TYPE_CHECKING:  # to a checker, a name is there or is an error
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'headrace.types' has no attribute {name!r}")
+        module, _, home_name = _HOMES[name].partition(":")
+        return getattr(importlib.import_module(f"headrace.{module}"), home_name)
+
+
+def __dir__() -> list[str]:
+    return __all__

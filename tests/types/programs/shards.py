@@ -1,0 +1,30 @@
+"""Tar shards, at random and as streams."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import torch
+from torch.utils.data import DataLoader
+
+from headrace.torch import Loader, ShardDataset, ShardStream
+
+
+def decode(fields: dict[str, Any]) -> tuple[torch.Tensor, int]:
+    return fields["jpg"].tensor(), int(fields["cls"].bytes())
+
+
+shards = ShardDataset("gs://bucket/shards/{000..099}.tar", decode, fields=["jpg", "cls"])
+assert_type(shards[0], tuple[torch.Tensor, int])
+for images, _labels in Loader(shards, 64, shuffle=True):
+    assert_type(images, torch.Tensor)
+assert_type(ShardDataset("shards")[0], dict[str, Any])
+assert_type(Loader(ShardDataset("shards"), 8), Loader[dict[str, Any]])
+stream = ShardStream("gs://bucket/shards/", decode, shuffle=True, on_error="skip")
+assert_type(next(iter(stream)), tuple[torch.Tensor, int])
+DataLoader(stream, batch_size=4, num_workers=2)
+
+ShardDataset("shards", decode, feilds=["jpg"])  # wrong
+ShardStream("shards", decode, shuffle_widow=100)  # wrong
+ShardStream("shards", decode, on_error="ignore")  # wrong
+shards[0].no_such_method()  # wrong
