@@ -147,8 +147,8 @@ awaitable<void> Change::run(std::shared_ptr<Change> self, awaitable<Result<T>> w
   Result<T> result;
   try {
     result = co_await std::move(work);
-  } catch (const std::exception&) {  // out of memory: the caller must hear of it
-    result = fail(Code::kInternal, "an exception ended it");
+  } catch (const std::exception&) {               // out of memory: the caller must hear of it
+    result = fail(Code::kInternal, "no memory");  // short: its text needs none
   }
   --self->running_count_;
   done(std::move(result));

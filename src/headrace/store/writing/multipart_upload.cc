@@ -52,6 +52,7 @@ awaitable<Result<void>> MultipartUpload::send_part(Outgoing outgoing) {
   const uint32_t number = outgoing.part->part_number;
   const uint64_t size_bytes = outgoing.part->size_bytes;
   const bool is_first = !std::exchange(starting_, true);
+  const FirstPart first(is_first ? this : nullptr);
   if (is_first) {
     Result<std::string> id = co_await request(request_start());
     if (id) {
@@ -73,10 +74,14 @@ awaitable<Result<void>> MultipartUpload::send_part(Outgoing outgoing) {
   } else if (trying_) {
     error_ = in_part(number, sent.error());
   }
-  if (is_first) trying_ = false;
-  wake();
   if (!sent) co_return std::unexpected(in_part(number, std::move(sent.error())));
   co_return Result<void>();
+}
+
+void MultipartUpload::first_part_ended() {
+  if (!error_ && id_.empty()) error_ = Error(Code::kInternal, "no memory");
+  trying_ = false;
+  wake();
 }
 
 std::shared_ptr<Pending<std::string>> MultipartUpload::request_start() {

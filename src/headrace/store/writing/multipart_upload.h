@@ -45,6 +45,20 @@ class MultipartUpload : public HttpUpload {
   std::string id_;                   // once it has started
 
  private:
+  // While the first part is sent. However that ends, by an exception too, others learn of it.
+  class FirstPart {
+   public:
+    explicit FirstPart(MultipartUpload* upload) : upload_(upload) {}
+    ~FirstPart() {
+      if (upload_ != nullptr) upload_->first_part_ended();
+    }
+    FirstPart(const FirstPart&) = delete;
+    FirstPart& operator=(const FirstPart&) = delete;
+
+   private:
+    MultipartUpload* upload_;
+  };
+  void first_part_ended();
   virtual std::shared_ptr<Pending<std::string>> request_start();
   virtual std::shared_ptr<Pending<SentPart>> request_part(Outgoing outgoing);
   // Whether all parts but the last must have one size, as far as it is known.

@@ -103,18 +103,18 @@ awaitable<Result<ObjectInfo>> PartObjects::publish_parts(Whole whole) {
   Sources sources = joined_so_far();
   while (sources.size() > join_width_ && !join_error_) {
     // The next level replaces this one. A single last object moves up unchanged.
-    Sources level((sources.size() + join_width_ - 1) / join_width_);
-    for (size_t i = 0; i < level.size(); ++i) {
+    level_ = Sources((sources.size() + join_width_ - 1) / join_width_);
+    for (size_t i = 0; i < level_.size(); ++i) {
       const auto begin = sources.begin() + static_cast<ptrdiff_t>(i * join_width_);
       const size_t count = std::min(join_width_, sources.size() - i * join_width_);
       if (count == 1) {
-        level[i] = *begin;
+        level_[i] = *begin;
       } else {
-        start_join(Sources(begin, begin + static_cast<ptrdiff_t>(count)), level, i);
+        start_join(Sources(begin, begin + static_cast<ptrdiff_t>(count)), level_, i);
       }
     }
     while (joins_in_flight_ > 0) co_await park();
-    sources = std::move(level);
+    sources = std::move(level_);
   }
   if (join_error_) co_return std::unexpected(*join_error_);
   co_return co_await publish_joined(std::move(sources), whole);
@@ -123,6 +123,7 @@ awaitable<Result<ObjectInfo>> PartObjects::publish_parts(Whole whole) {
 // ── Ending ───────────────────────────────────────────────────────────────────────────────────
 
 awaitable<Result<void>> PartObjects::remove_rest() {
+  while (joins_in_flight_ > 0) co_await park();  // they could still make objects
   removers_ = std::min(kMaxRemovals, temporaries_.size());
   for (size_t i = removers_; i > 0; --i) {
     start<void>([this] { return remove_some(); },

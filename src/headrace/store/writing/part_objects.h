@@ -44,6 +44,7 @@ class PartObjects final : public HttpUpload {
   std::vector<Temporary> temporaries_;
   Sources parts_;                     // by part number
   Sources joined_;                    // by group of parts
+  Sources level_;                     // by group of joined ones, in the last step
   std::vector<size_t> group_counts_;  // parts that exist
   size_t joins_in_flight_ = 0;
   std::optional<Error> join_error_;
