@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 
 import torch
 import torch.utils.data
@@ -36,7 +36,15 @@ from headrace.torch._place import skipped_in_state, skipped_of_state
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shared_place import Reader, SharedPlace
 from headrace.torch._shuffling import Shuffle, shuffling
-from headrace.torch._signatures import Item, IterableKeywords, Label, LabelOf, LabelsOf, Made
+from headrace.torch._signatures import (
+    Item,
+    IterableKeywords,
+    Label,
+    LabelOf,
+    LabelsOf,
+    Made,
+    overload,
+)
 from headrace.torch._skipping import Skipped, Skipping, Skips, lost_reads
 
 __all__ = ["IterableDataset"]

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack
 
 from headrace import _trace
 from headrace._errors import CancelledError
@@ -44,6 +44,7 @@ from headrace.torch._signatures import (
     Made,
     NamedItem,
     Stacked,
+    overload,
 )
 from headrace.torch._skipping import NOTHING, Skipped, Skipping, Skips
 from headrace.torch._source import source_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace import ObjectIndex, Sample
 from headrace._chosen import Chosen, OptionalSuffix
@@ -35,6 +35,7 @@ from headrace.torch._signatures import (
     Made,
     MapKeywords,
     TableKeywords,
+    overload,
 )
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 
 from headrace import ObjectIndex, _engine
 from headrace._chosen import OF_TABLES, Chosen
@@ -35,7 +35,7 @@ from headrace.torch._parquet_rows import (
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_work import Deal, Part
-from headrace.torch._signatures import Item, Made, ParquetKeywords
+from headrace.torch._signatures import Item, Made, ParquetKeywords, overload
 from headrace.torch._skipping import Skipped, Skipping, Skips
 
 __all__ = ["ParquetDataset"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Unpack, overload
+from typing import Any, Unpack
 
 from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
@@ -16,7 +16,7 @@ from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, sample
 from headrace._shards import ShardSource, members_of, shards_of
 from headrace._store_settings import StoreOptions
 from headrace.torch._by_number import ByNumber
-from headrace.torch._signatures import Item, Made, ShardKeywords
+from headrace.torch._signatures import Item, Made, ShardKeywords, overload
 
 __all__ = ["ShardDataset", "tensors_of"]
 

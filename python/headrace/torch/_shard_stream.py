@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 from zlib import crc32
 
 from headrace import ObjectIndex, _engine
@@ -39,7 +39,7 @@ from headrace.torch._shard_work import (
     Deal,
     Part,
 )
-from headrace.torch._signatures import Item, Made, StreamKeywords
+from headrace.torch._signatures import Item, Made, StreamKeywords, overload
 from headrace.torch._skipping import Skipped, Skipping
 
 __all__ = ["ShardStream"]

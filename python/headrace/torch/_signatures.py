@@ -12,12 +12,20 @@ from headrace import ObjectIndex
 from headrace._store_settings import StoreOptions
 
 if TYPE_CHECKING:
+    from typing import overload
+
     import torch
 
     from headrace._chosen import OptionalSuffix
     from headrace._on_error import OnError
     from headrace._progress import CountOption
     from headrace.torch._shuffling import Shuffle
+else:
+
+    def overload(function):
+        """Do nothing: typing's own keeps each function, and so its whole module, for good."""
+        return function
+
 
 __all__ = [
     "Batch",
@@ -37,6 +45,7 @@ __all__ = [
     "Stacked",
     "StreamKeywords",
     "TableKeywords",
+    "overload",
 ]
 
 Item = TypeVar("Item", covariant=True)

@@ -4,6 +4,7 @@
 
 #include "headrace/store/appends.h"
 #include "headrace/store/transfer/retry.h"
+#include "headrace/store/writing/multipart_attempts.h"
 #include "headrace/store/writing/rename_attempt.h"
 #include "headrace/store/writing/server_copy.h"
 #include "headrace/store/writing/write_attempts.h"
