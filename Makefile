@@ -75,7 +75,7 @@ cpp-tests: build  ## the C++ tests of the release preset; LAYER=base builds and 
 	@$(STAGE) cpp-tests tools/ctest.sh release
 endif
 
-python-tests: build servers  ## the Python tests, four at a time, against real servers (PYTEST="-k name" narrows)
+python-tests: build servers  ## the Python tests, three at a time, against real servers (PYTEST="-k name" narrows)
 	@$(STAGE) python-tests tools/pytest.sh --all $(PYTEST)
 
 # ---- checks

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the Python tests against the package in build/release/python.
 # usage: tools/pytest.sh [ARGUMENT...]          in this process, what pytest is told to
-#        tools/pytest.sh --all [ARGUMENT...]    all but campaigns, in four processes, each with servers of its own;
+#        tools/pytest.sh --all [ARGUMENT...]    all but campaigns, in three processes, each with servers of its own;
 #                                               then, alone, what is marked `serial`
-#        tools/pytest.sh --quick [ARGUMENT...]  what is marked `quick` and is neither slow nor serial, in four processes,
+#        tools/pytest.sh --quick [ARGUMENT...]  what is marked `quick` and is neither slow nor serial, in three processes,
 #                                               and needs no server that Go builds
 # What fails by an assertion in --all and --quick runs again alone (tools/unsteady.py).
 set -euo pipefail
@@ -23,7 +23,7 @@ export HEADRACE_CAMPAIGN_SEED=${HEADRACE_CAMPAIGN_SEED:-$(date -u +%Y%m%d)}
 rm -f build/reports/{unsteady-,}pytest{,-serial}.*
 status=0
 .venv/bin/python -m pytest --junitxml=build/reports/pytest.xml --quiet --durations=30 \
-  --numprocesses "${TEST_PROCESSES:-4}" --dist loadfile -m "($chosen) and not serial" "$@" || status=$?
+  --numprocesses "${TEST_PROCESSES:-3}" --dist loadfile -m "($chosen) and not serial" "$@" || status=$?
 status_alone=0
 if [[ $kind == --all ]]; then
   # Where the arguments name no file: to collect all tests for these few takes longer than some of them.

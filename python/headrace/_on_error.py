@@ -24,6 +24,9 @@ OnError = Literal["raise", "skip"] | Callable[[Any], object]
 
 _OURS = (NotFoundError, CorruptDataError, PreconditionFailedError)
 _NEVER = (MemoryError, concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor)
+# Of services that a transform has asked: rights, and what another try may bring.
+_NO_ANSWERS = (401, 403, 407, 408, 425, 429, 500, 502, 503, 504)
+_MOST_READ = 200  # characters of an error's text
 # With any other number, an OSError tells of the machine, of a connection, or of rights.
 _NUMBERS = (
     None,
@@ -82,7 +85,17 @@ def _is_of_the_data(error: BaseException, handled: BaseException | None) -> bool
         return issubclass(kind, _OURS)
     if issubclass(kind, PermissionError | ConnectionError | TimeoutError):
         return False
+    if _status_of(error) in _NO_ANSWERS:
+        return False
+    if issubclass(kind, RuntimeError) and "CUDA error" in str(error)[:_MOST_READ]:
+        return False  # older torch has no class for it
     return not issubclass(kind, OSError) or getattr(error, "errno", None) in _NUMBERS
+
+
+def _status_of(error: BaseException) -> Any:
+    """Return the status of HTTP that an error of urllib, requests or httpx has."""
+    answer = getattr(error, "response", None)
+    return getattr(answer, "status_code", None) or getattr(error, "code", None)
 
 
 def _of_a_device() -> tuple[type[BaseException], ...]:

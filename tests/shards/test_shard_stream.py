@@ -800,6 +800,45 @@ def test_a_torn_shard_is_an_error_after_its_samples(store: headrace.Store) -> No
     assert raised.value.url == store.url_of("shard-001.tar")
 
 
+def test_what_a_function_raises_ends_the_pass_and_is_no_broken_shard(store: headrace.Store) -> None:
+    pack(store, [3] * 4)
+    calls: list[Any] = []
+
+    def refuse(error: Any) -> None:
+        calls.append(error.member)
+        raise headrace.CorruptDataError("enough")
+
+    def transform(fields: dict[str, Any]) -> int:
+        number = number_of(fields)
+        if number == 4:
+            raise headrace.NotFoundError("not there")
+        return number
+
+    stream = ShardStream(store, transform, on_error=refuse)
+    seen: list[int] = []
+    with pytest.raises(headrace.CorruptDataError, match="enough"):
+        seen.extend(stream)
+    assert seen == [0, 1, 2, 3]
+    assert len(calls) == 1
+    assert stream.state_dict().get("skipped", 0) == 0
+
+
+def test_where_samples_are_not_counted_those_yielded_say_how_many_may_be_left_out(
+    store: headrace.Store,
+) -> None:
+    pack(store, [1500, 1500])
+
+    def transform(fields: dict[str, Any]) -> int:
+        number = number_of(fields)
+        if number % 150 == 149:
+            raise ValueError
+        return number
+
+    assert len(list(ShardStream(store, transform, on_error="skip"))) == 2980
+    with pytest.raises(headrace.CorruptDataError, match="max_skipped is 10"):
+        list(ShardStream(store, lambda fields: 1 // (number_of(fields) % 2), on_error="skip"))
+
+
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_broken_shards_are_left_out_if_that_is_wanted(
     store: headrace.Store, suffix: str, caplog: pytest.LogCaptureFixture

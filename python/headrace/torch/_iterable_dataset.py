@@ -143,8 +143,8 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
             unless the function raises; it runs in the process that reads. Other errors are raised
             in any case, as by `Loader`.
         max_skipped: how many samples each reader may leave out in a pass; one more is a
-            `CorruptDataError` that names the first ones. Default: 1 % of the samples that the
-            reader yields, and at least 10.
+            `CorruptDataError` that names the first ones. Default: 1 % of the epoch's samples, and
+            at least 10.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
             torch.distributed, if it is initialised when the iteration begins (or when the dataset
             is sent to workers); otherwise one process.
@@ -395,8 +395,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
                 ahead.append((batch, positions, indices), batch, size_bytes, len(indices))
 
         make, lanes, rule = self._maker_here(), reader.lanes, self._skipping
-        whole = self._place.count // lanes
-        skips = Skips(rule, self, reader.epoch, whole, reader.skipped)
+        skips = Skips(rule, self, reader.epoch, self._place.count, reader.skipped)
         is_barren, is_whole = True, reader.position == 0
         try:
             fill()

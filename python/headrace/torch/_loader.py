@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import logging
 import math
 import os
@@ -12,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Unpack
 
 from headrace import _trace
 from headrace._errors import CancelledError
@@ -238,11 +237,11 @@ class Loader(Generic[Batch]):
     samples have the seeds that they would have had, and all ranks take as many steps as without
     errors. If nothing is left of a batch, a single rank goes on to the next one, and so yields a
     batch less than ``len(loader)``; several ranks raise `CorruptDataError`, since they would no
-    longer be in step. With ``fill="repeat"``, such a batch consists of a good sample near it, the
-    nearest before it first. `stats` counts what was left out, and so does the state, each rank for
-    itself: ``skipped`` is all that may differ between the states of ranks, and if all ranks load
-    the state of one of them, each goes on with the count of that one. The log names the first
-    sample of an epoch, and says at its end how many there were.
+    longer be in step. With ``fill="repeat"``, such a batch consists of the nearest good sample in
+    the order, before it or behind it. `stats` counts what was left out, and so does the state, each
+    rank for itself: ``skipped`` is all that may differ between the states of ranks, and if all
+    ranks load the state of one of them, each goes on with the count of that one. The log names the
+    first sample of an epoch, and says at its end how many there were.
 
     Examples:
         >>> loader = Loader(dataset, batch_size=256, shuffle=True, seed=7)
@@ -294,8 +293,8 @@ class Loader(Generic[Batch]):
             the function raises. The error has the sample's ``url``, its ``index`` in the dataset
             and, in a shard, the ``member`` or key; those attributes that its class has itself stay.
         max_skipped: how many samples each rank may leave out in an epoch; one more is a
-            `CorruptDataError` that names the first ones. Default: 1 % of this rank's samples of an
-            epoch, and at least 10.
+            `CorruptDataError` that names the first ones. Default: 1 % of the epoch's samples, and
+            at least 10.
         fill: ``"repeat"``: batches keep their sizes, since a sample of the batch is repeated for
             each one that is left out. A batch given to `collate_fn` may hold one object twice.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
@@ -307,6 +306,16 @@ class Loader(Generic[Batch]):
         TypeError: there is no such argument; the message names what `Loader` has instead.
     """
 
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Never],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
     @overload
     def __init__(
         self: Loader[torch.Tensor],
@@ -341,6 +350,16 @@ class Loader(Generic[Batch]):
     def __init__(
         self: Loader[Any],
         dataset: Dataset[NamedItem],
+        batch_size: int,
+        *,
+        max_batch_bytes: int | None = None,
+        collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[list[Any]],
+        dataset: Dataset[tuple[Never, Any]],
         batch_size: int,
         *,
         max_batch_bytes: int | None = None,
@@ -441,6 +460,17 @@ class Loader(Generic[Batch]):
         *,
         batch_sampler: Iterable[Iterable[int]],
         collate_fn: None = None,
+        **keywords: Unpack[LoaderKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[Any],
+        dataset: Dataset[Any],
+        batch_size: int | None,
+        *,
+        max_batch_bytes: int | None = None,
+        batch_sampler: Iterable[Iterable[int]] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         **keywords: Unpack[LoaderKeywords],
     ) -> None: ...
     def __init__(
@@ -892,6 +922,7 @@ class Loader(Generic[Batch]):
                 del found
                 if skipped:
                     self._skipped += self._skip(skips, skipped, value)
+                    self._check(iterator)  # the user's function may have sent the loader elsewhere
                     place.skipped = skips.count
                     self._samples -= len(skipped)
                 self._samples += len(request.indices)
@@ -926,9 +957,7 @@ class Loader(Generic[Batch]):
         """Return what this rank has left out of the epoch of a place, to go on counting."""
         is_counted = place.drawn is None or place.drawn.is_counted
         samples = place.count if is_counted else place.count_of_objects
-        _, world_size = self._ranks.now()
-        rule = self._recipe.skipping
-        return Skips(rule, self, place.epoch, samples // world_size, place.skipped)
+        return Skips(self._recipe.skipping, self, place.epoch, samples, place.skipped)
 
     def _skip(self, skips: Skips, skipped: Sequence[Skipped], value: Any) -> int:
         """Leave out samples of the next batch; `value` is what became of the others."""
@@ -1029,12 +1058,21 @@ def _require_one_rank(max_wait_s: float | None, world_size: int) -> None:
 
 
 def _near(place: Place, request: Request) -> Iterator[tuple[int, int]]:
-    """Yield numbers and positions of samples near a batch, the nearest before it first."""
-    if place.drawn is not None and not place.drawn.is_counted:
-        return
-    order, begin, end = place.order(), request.positions[0], request.positions[-1] + 1
-    for position in itertools.chain(range(begin - 1, -1, -1), range(end, place.count)):
-        yield order[position], position
+    """Yield numbers and positions of samples near a batch, by turns before and behind it.
+
+    If nobody knows the order, they are neighbours by number.
+    """
+    is_known = place.drawn is None or place.drawn.is_counted
+    if is_known:
+        order, begin, end = place.order(), request.positions[0], request.positions[-1] + 1
+        count = place.count
+    else:
+        order, begin, count = None, int(request.indices[0]), place.count_of_objects
+        end = begin + 1
+    for distance in range(count):
+        for at in (begin - 1 - distance, end + distance):
+            if 0 <= at < count:
+                yield (at, request.positions[0]) if order is None else (order[at], at)
 
 
 def _key_of_count(world_size: int, place: Place, spot: Spot) -> tuple[int, int, int, int]:

@@ -6,7 +6,7 @@ import bisect
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import Dataset
@@ -20,12 +20,15 @@ from headrace.torch._batch_costs import numbers_of
 from headrace.torch._shared_place import SharedPlace
 from headrace.torch._signatures import Item
 
+if TYPE_CHECKING:
+    import numpy
+
 __all__ = ["Mixture", "Shares", "mix"]
 
 
 def mix(
     datasets: Sequence[Dataset[Item]],
-    weights: Sequence[float] | torch.Tensor,
+    weights: Sequence[float] | numpy.ndarray[Any, Any] | torch.Tensor,
     num_samples: int | None = None,
 ) -> Mixture[Item]:
     """Mix several datasets in fixed shares: the result is a dataset for `Loader`.
@@ -99,7 +102,7 @@ class Mixture(Dataset[Item]):
     def __init__(
         self,
         datasets: Sequence[Dataset[Item]],
-        weights: Sequence[float] | torch.Tensor,
+        weights: Sequence[float] | numpy.ndarray[Any, Any] | torch.Tensor,
         num_samples: int | None = None,
     ) -> None:
         self.datasets = _checked(datasets)

@@ -125,7 +125,7 @@ class ParquetDataset(PartStream[Item]):
             pass. Other errors are raised in any case, as by `Loader`.
         max_skipped: how many rows each reader may leave out in a pass; one more is a
             `CorruptDataError` that names the first ones. A row group counts as its rows. Default:
-            1 % of the rows that the reader yields, and at least 10.
+            1 % of the epoch's rows, and at least 10.
         prefetch_bytes: how much each process reads ahead of the row groups that are open. Default:
             256 MiB, and at most a quarter of the memory budget. One row group is always read ahead.
         seed_generators: whether the global random generators are seeded for each call of a
@@ -334,7 +334,7 @@ class ParquetDataset(PartStream[Item]):
         deal, quotas = self._deal(start)
         assert quotas is not None
         quota = quotas[start.lane]
-        skips = self._skips(start, quota)
+        skips = self._skips(start)
         feed = _Feed(self, reader, deal, skips)
         is_barren = True
         try:

@@ -340,9 +340,11 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
         return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
 
-    def _skips(self, start: Start, quota: int | None) -> Skips:
-        """Return what a reader has left out, to go on counting; it yields `quota` samples."""
-        samples = self._count_of_parts // start.lanes if quota is None else quota
+    def _skips(self, start: Start) -> Skips:
+        """Return what a reader has left out, to go on counting."""
+        samples = self._firsts[-1] if self._firsts else self._count_of_parts
+        if self._epoch_samples is not None:
+            samples = self._epoch_samples
         return Skips(self._skipping, self, start.epoch, samples, start.skipped)
 
     def _first_base(self) -> Base:

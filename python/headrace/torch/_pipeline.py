@@ -45,7 +45,7 @@ _WAIT_SLICE_S = 0.05
 _CLOSE_S = 0.1
 _EXIT_S = 5.0
 # How many samples are tried to find one that takes the place of a batch of which nothing is left.
-_MOST_TRIED = 100
+_MOST_TRIED = 1000
 
 
 class Request(NamedTuple):
@@ -560,7 +560,6 @@ class Pipeline:
         others: Others,
     ) -> None:
         self._others = others
-        self._last: tuple[int, int] | None = None  # of the sample that was good last, as of these
         self._pid = os.getpid()
         self._recipe = recipe
         self._requests = requests
@@ -642,9 +641,6 @@ class Pipeline:
         if not recipe.skipping.skips:
             return Made(request, step.size_bytes, value)
         lost = step.take_lost()
-        good = next((at for at in reversed(range(len(request.indices))) if at not in lost), None)
-        if good is not None:
-            self._last = int(request.indices[good]), request.positions[good]
         if not lost:
             return Made(request, step.size_bytes, value)
         skipped = skipped_of(lost, recipe.source, request.indices)
@@ -659,9 +655,7 @@ class Pipeline:
 
         Which one does not depend on what was yielded here: it is the same after a resume.
         """
-        others = itertools.islice(self._others(request), _MOST_TRIED)
-        known = [] if self._last is None else [self._last]
-        for index, position in itertools.chain(others, known):
+        for index, position in itertools.islice(self._others(request), _MOST_TRIED):
             one = Request([index], request.epoch, [position], request.after)
             step = MadeStep(one, 0, self._recipe, 1, times=len(request.indices))
             if self._threads is None:

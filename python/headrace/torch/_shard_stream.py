@@ -157,8 +157,8 @@ class ShardStream(PartStream[Item], Objects):
             unless `epoch_samples` is given: readers go on with others.
         max_skipped: how many samples each reader may leave out in a pass; one more is a
             `CorruptDataError` that names the first ones. The rest of a shard counts as its samples,
-            or as one if their number is not known. Default: 1 % of the samples that the reader
-            yields (of its shards, if nobody knows), and at least 10.
+            or as one if their number is not known. Default: 1 % of the epoch's samples (of what
+            it has yielded so far, if nobody knows), and at least 10.
         shards_ahead: how many shards are read ahead of the one whose samples are yielded. Each
             shard is decompressed by one thread.
         prefetch_bytes: how much each process may hold of what is read ahead. Default: 192 MiB, of
@@ -329,7 +329,7 @@ class ShardStream(PartStream[Item], Objects):
         deal, quotas = self._deal(start)
         quota = None if quotas is None else quotas[start.lane]
         make, rule = self._maker_here(), self._skipping
-        skips = self._skips(start, quota)
+        skips = self._skips(start)
         opened: deque[tuple[Part, bool, _engine.ShardRead | None]] = deque()
         open_shard = self._opener(start.epoch)
         parts = self._parts(reader, deal)
@@ -357,6 +357,7 @@ class ShardStream(PartStream[Item], Objects):
                         if told is error:
                             raise
                         raise told from error
+                    skips.seen = reader.yielded
                     skips.add([Skipped(told, url, None, key)])
                     held.fields = {}
                     window.leave(held)
@@ -386,25 +387,31 @@ class ShardStream(PartStream[Item], Objects):
                     reader.waiting.popleft()
                 current = window.open(part)
                 is_empty, handled = True, sys.exception()
-                try:
-                    # If the samples are counted, the last one is followed by what is wrong.
-                    while shard is not None and (self._firsts or reader.yielded != quota):
+                broken: HeadraceError | None = None
+                # If the samples are counted, the last one is followed by what is wrong.
+                while shard is not None and (self._firsts or reader.yielded != quota):
+                    try:
                         samples = shard.take()
-                        if not samples:
-                            break
-                        is_empty = False
-                        samples.reverse()
-                        while samples:
-                            window.add(current, *samples.pop())
-                        yield from yielded(ended=False)
-                except HeadraceError as error:
-                    if not rule.may_skip(error, handled):
-                        raise
-                    skips.add([self._lost(error, current, start.epoch)])
+                    except HeadraceError as error:
+                        if not rule.may_skip(error, handled):
+                            raise
+                        broken = error
+                        break
+                    if not samples:
+                        break
+                    is_empty = False
+                    samples.reverse()
+                    while samples:
+                        window.add(current, *samples.pop())
+                    yield from yielded(ended=False)
+                if broken is not None:
+                    skips.seen = reader.yielded
+                    skips.add([self._lost(broken, current, start.epoch)])
                     reader.skipped = skips.count
                     failed = failed + 1 if is_empty else 0
                     if failed >= len(self._objects):
-                        raise skips.nothing_left(None) from error
+                        raise skips.nothing_left(None) from broken
+                    broken = None
                 else:
                     failed = 0
                     if reader.yielded == quota and not self._firsts:

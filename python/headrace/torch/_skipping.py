@@ -18,6 +18,7 @@ from headrace.torch._arguments import count
 __all__ = ["NOTHING", "Skipped", "Skipping", "Skips", "lost_reads", "places_left", "skipped_of"]
 
 _logger = logging.getLogger("headrace")
+_MOST_CLEARED = 100  # errors, of one that has others as causes
 _LEAST_LIMIT, _SHARE = 10, 100  # 1 % of the samples of an epoch, and at least 10
 _MOST_NAMED = 5
 # The attribute in which an exception keeps the names of those that we have given to it.
@@ -64,7 +65,7 @@ class Skipping:
 
     on_error: OnError = "raise"
     max_skipped: int | None = None
-    """Of one reader in an epoch; None: 1 % of its samples, and at least 10."""
+    """Of one reader in an epoch; None: 1 % of the epoch's samples, and at least 10."""
 
     @classmethod
     def of(cls, on_error: OnError, max_skipped: int | None) -> Skipping:
@@ -104,7 +105,7 @@ class Skips:
         rule: what the user wants.
         reader: whose `repr` messages begin with.
         epoch: the epoch.
-        samples: how many samples, or units, the reader has in it; None: nobody knows.
+        samples: how many samples, or units, all readers have in it; None: nobody knows.
         before: how many of them were left out before.
     """
 
@@ -112,13 +113,20 @@ class Skips:
         self, rule: Skipping, reader: object, epoch: int, samples: int | None, before: int = 0
     ) -> None:
         self._rule, self._reader, self._epoch = rule, reader, epoch
-        limit = rule.max_skipped
-        self._limit = max(_LEAST_LIMIT, (samples or 0) // _SHARE) if limit is None else limit
+        self._samples = samples or 0
+        self.seen = 0
+        """How many samples the reader has yielded, where their number is not known before."""
         self.count = before
         """How many samples were left out; a unit with an unknown number of them counts as one."""
         self._units = 0  # of unknown numbers of samples
         self._first: list[str] = []
         self._has_told = False
+
+    @property
+    def _limit(self) -> int:
+        if self._rule.max_skipped is not None:
+            return self._rule.max_skipped
+        return max(_LEAST_LIMIT, max(self._samples, self.seen) // _SHARE)
 
     def add(self, skipped: Iterable[Skipped]) -> int:
         """Leave out samples, tell of them, and return how many that were.
@@ -247,8 +255,18 @@ def _let_go(error: Exception) -> None:
     """Free what the frames of an error refer to: samples, and batches. Whoever keeps the error
     still has its text and the lines of its traceback.
     """
-    for each in (error, error.__cause__):
-        trace = None if each is None else each.__traceback__
+    seen: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left and len(seen) < _MOST_CLEARED:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen[id(each)] = each
+        left += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            left += each.exceptions
+    for each in seen.values():
+        trace = each.__traceback__
         caller = None if trace is None else trace.tb_frame.f_back
         while trace is not None:
             _clear(trace.tb_frame)

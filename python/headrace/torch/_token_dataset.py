@@ -16,6 +16,7 @@ from headrace import ObjectIndex, Sample, _engine
 from headrace._chosen import Chosen
 from headrace._errors import HeadraceError, InvalidArgumentError
 from headrace._keywords import refuse_options
+from headrace._on_error import is_of_the_data
 from headrace._options import require
 from headrace._store_settings import StoreOptions
 from headrace.torch._arguments import class_name, count
@@ -349,13 +350,14 @@ class _PackedReads:
         self._batch.wait()
 
     def take(self, *, return_errors: bool) -> list[Any]:
-        errors: dict[int, Exception] = {}
+        has_failed = False
         try:
             self._batch.wait()
         except HeadraceError:
             if not return_errors:
                 raise
-            errors = self._errors()
+            has_failed = True
+        errors = self._errors() if has_failed else {}
         index = self._dataset._objects
         entries = [operator.index(i) % len(index) for i in self._indices]
         return [
@@ -374,4 +376,6 @@ class _PackedReads:
                 self._dataset._opened()[1].start([entry], row, packing.packed).wait()
             except HeadraceError as error:
                 errors[at] = error
+                if not is_of_the_data(error):
+                    break  # an outage, say: the others need not wait for it, too
         return errors

@@ -18,8 +18,10 @@ shards = ShardDataset("gs://bucket/shards/{000..099}.tar", decode, fields=["jpg"
 assert_type(shards[0], tuple[torch.Tensor, int])
 for images, _labels in Loader(shards, 64, shuffle=True):
     assert_type(images, torch.Tensor)
-assert_type(ShardDataset("shards")[0], dict[str, Any])
-assert_type(Loader(ShardDataset("shards"), 8), Loader[dict[str, Any]])
+plain = ShardDataset("shards")
+assert_type(plain[0], dict[str, Any])
+for fields in Loader(plain, 8):
+    print(fields["jpg"])
 stream = ShardStream("gs://bucket/shards/", decode, shuffle=True, on_error="skip")
 assert_type(next(iter(stream)), tuple[torch.Tensor, int])
 DataLoader(stream, batch_size=4, num_workers=2)
