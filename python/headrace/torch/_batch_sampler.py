@@ -60,7 +60,7 @@ class BatchSampler(EpochSampler[list[int]]):
     Args:
         data: what the numbers are of: a dataset, an `ObjectIndex`, or a number of samples. Bytes
             and columns need a dataset of this package (or torch's ``ConcatDataset`` or ``Subset``
-            of some), or an index.
+            of some), or an index. A `mix` says the order, too; its batches are for `Loader`.
         max_batch_size: the most samples of a batch.
         max_batch_bytes: the most bytes of a batch, counted by the stored size of its samples.
         cost: what each sample costs: the name of a column of the index, one number for each sample,
@@ -85,8 +85,8 @@ class BatchSampler(EpochSampler[list[int]]):
             this, `block_size` and `shuffle_window` are as for `Loader`.
         block_size: see `shuffle`.
         shuffle_window: see `shuffle`.
-        sampler: a `WeightedSampler` or `MixtureSampler`, whose samples take the place of the
-            order, and whose seed and ranks are taken.
+        sampler: a `WeightedSampler`, whose samples take the place of the order, and whose seed and
+            ranks are taken.
         seed: of the order; any integer from 0 to 2^63 - 1. Give all ranks the same.
         rank: which of `world_size` trainer processes this is. Default for both: the values of
             torch.distributed, if it is initialised when an epoch begins; otherwise one process.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -118,10 +119,10 @@ class Mixture(Dataset[Item]):
         sizes: list[int] = [len(part) for part in self.datasets]
         empty = next((i for i, size in enumerate(sizes) if size == 0), None)
         require(empty is None, f"dataset {empty} has no samples")
-        require(sum(sizes) < 1 << 63, "the datasets have 2^63 samples or more")
+        *self._begins, total = itertools.accumulate(sizes, initial=0)
+        require(total < 1 << 63, "the datasets have 2^63 samples or more")
         self._sizes = sizes
-        self._begins = [sum(sizes[:i]) for i in range(len(sizes))]
-        self._count = sum(sizes)
+        self._count = total
         if num_samples is not None:
             self._count = count("num_samples", num_samples, minimum=1)
         self._in_order = self.shares(shuffle=False)
