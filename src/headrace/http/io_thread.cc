@@ -91,7 +91,8 @@ IoThread::IoThread(uint32_t index, Clock& clock)
     : index_(index),
       clock_(clock),
       work_(context_.get_executor()),
-      sweep_timer_(std::make_shared<Timer>(context_)) {}
+      sweep_timer_(std::make_shared<Timer>(context_)),
+      end_timer_(std::make_shared<Timer>(context_)) {}
 
 std::shared_ptr<IoThread> IoThread::without_thread(uint32_t index, Clock& clock) {
   return std::shared_ptr<IoThread>(new IoThread(index, clock));
@@ -137,8 +138,19 @@ void IoThread::stop_all() {
 void IoThread::join() {
   work_.reset();
   // Behind everything posted before, such as the closing of idle connections.
-  post([this] { context_.stop(); });
+  post([this] {
+    leaving_ = true;
+    clock_.set(end_timer_, now() + kLongestEnd);
+    end_timer_->async_wait([this](boost::system::error_code) { context_.stop(); });
+    leave_once_idle();
+  });
   if (thread_.joinable()) thread_.join();
+}
+
+// What an activity's coroutine holds may need the context, so none may be left to be destroyed with
+// it: a connection that is being opened ahead is a request of nobody, which nobody waited for.
+void IoThread::leave_once_idle() {
+  if (first_ == nullptr) context_.stop();
 }
 
 void IoThread::add(Activity& activity) {
@@ -153,6 +165,8 @@ void IoThread::remove(Activity& activity) {
   if (activity.previous_ != nullptr) activity.previous_->next_ = activity.next_;
   if (activity.next_ != nullptr) activity.next_->previous_ = activity.previous_;
   if (first_ == &activity) first_ = activity.next_;
+  // Later, when the coroutine it lives in has ended too.
+  if (leaving_ && first_ == nullptr) post([this] { leave_once_idle(); });
 }
 
 void IoThread::arm_sweep() {

@@ -68,6 +68,7 @@ class Activity {
 class IoThread : public std::enable_shared_from_this<IoThread> {
  public:
   static constexpr std::chrono::milliseconds kSweepInterval{50}, kLeastSweepInterval{2};
+  static constexpr std::chrono::seconds kLongestEnd{10};
 
   static std::shared_ptr<IoThread> start(uint32_t index);
   // For tests: has no thread of its own, so that they run context() themselves. Borrows the clock.
@@ -80,6 +81,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void stop_owned_by(const void* owner, Error why);
   // Ends every activity, present and future, with kCancelled. Returns at once.
   void stop_all();
+  // Returns once every activity has ended, or at the latest after kLongestEnd, and the thread with
+  // them. After stop_all().
   void join();
 
   Clock::TimePoint now() const { return clock_.now(); }
@@ -99,16 +102,18 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void remove(Activity& activity);
   void arm_sweep();
   void sweep();
+  void leave_once_idle();
 
   const uint32_t index_;
   Clock& clock_;
   // Only this thread touches its sockets: the reactor needs no locks for them.
   asio::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  const std::shared_ptr<Timer> sweep_timer_;
+  const std::shared_ptr<Timer> sweep_timer_, end_timer_;
   bool sweep_armed_ = false;
   Clock::TimePoint next_sweep_ = Clock::TimePoint::max();
   bool stopping_ = false;
+  bool leaving_ = false;  // the thread ends with its last activity
   Activity* first_ = nullptr;
   Metrics metrics_;
   std::thread thread_;
