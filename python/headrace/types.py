@@ -27,14 +27,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace._credentials import CredentialsOption as Credentials
-    from headrace._location import Url
-    from headrace._on_error import OnError
-    from headrace._progress import CountOption as Count
-    from headrace._progress import ProgressOption as Progress
-    from headrace._shards import ShardSource
-    from headrace._store import UploadWay as Upload
-    from headrace._store_settings import StoreOptions
+    from headrace._base.on_error import OnError
+    from headrace._base.progress import CountOption as Count
+    from headrace._base.progress import ProgressOption as Progress
+    from headrace._credentials.credentials import CredentialsOption as Credentials
+    from headrace._index.shards import ShardSource
+    from headrace._store.location import Url
+    from headrace._store.settings import StoreOptions
+    from headrace._store.store import UploadWay as Upload
     from headrace.checkpoint._loading import LoadKeywords
     from headrace.checkpoint._saving import SaveKeywords
     from headrace.torch._batch_costs import Cost

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 
 import headrace
-from headrace._location import (
+from headrace._store.location import (
     bucket_and_name,
     bucket_of,
     directory_of,

@@ -14,9 +14,9 @@ import pytest
 
 import headrace
 from headrace import checkpoint
-from headrace._background import InOrder
-from headrace._contexts import context
-from headrace._errors import add_note, notes_of, portable, text_of
+from headrace._base.background import InOrder
+from headrace._base.contexts import context
+from headrace._base.errors import add_note, notes_of, portable, text_of
 from headrace.fsspec import FolderFileSystem
 from testing.faultserver.client import FaultServer
 from tests.awkward_errors import AWKWARD, ORDINARY, raiser

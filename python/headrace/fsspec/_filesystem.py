@@ -28,24 +28,24 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import isfilelike, other_paths, stringify_path
 
 from headrace import _engine
-from headrace._contexts import context
-from headrace._engine import ObjectInfo
-from headrace._errors import (
+from headrace._base.contexts import context
+from headrace._base.errors import (
     HeadraceError,
     InvalidArgumentError,
     NotFoundError,
     PreconditionFailedError,
     ResourceError,
 )
-from headrace._freed_memory import keep_freed_memory
-from headrace._keywords import STORE_KEYWORDS, refuse_keywords
-from headrace._listing import named
-from headrace._location import after_scheme, before_wildcards, bucket_and_name, scheme_of
-from headrace._moved_files import as_it_is, remove_moved
-from headrace._options import PREFETCH_BYTES, MiB, require, require_bytes
-from headrace._reader_io import ObjectReaderIO
-from headrace._store import Prefix, Store
-from headrace._writer_io import ObjectWriterIO, takes_files, write_file
+from headrace._base.options import PREFETCH_BYTES, MiB, require, require_bytes
+from headrace._engine import ObjectInfo
+from headrace._files.reader_io import ObjectReaderIO
+from headrace._files.writer_io import ObjectWriterIO, takes_files, write_file
+from headrace._process.freed_memory import keep_freed_memory
+from headrace._store.keywords import STORE_KEYWORDS, refuse_keywords
+from headrace._store.listing import named
+from headrace._store.location import after_scheme, before_wildcards, bucket_and_name, scheme_of
+from headrace._store.moved_files import as_it_is, remove_moved
+from headrace._store.store import Prefix, Store
 from headrace.fsspec._files import CachedFile, ReadFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._json_options import from_json, is_secret, to_json
 from headrace.fsspec._threads import (
