@@ -13,12 +13,12 @@ from headrace._base.options import require
 from headrace._engine import ObjectIndex
 from headrace._index.shards import MEMBER, tell_errors
 
-__all__ = ["FIELDS", "KEY", "field_names", "is_indexed", "samples_of"]
+__all__ = ["FIELDS", "KEY", "field_names", "is_indexed", "lower", "samples_of"]
 
 KEY, FIELDS = "key", "fields"
 """Columns of an index of samples: their keys; the names of their fields, with '/' between them."""
 _COLUMNS = {KEY, FIELDS, "places"}
-_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the engine does
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 _logger = logging.getLogger("headrace")
 
@@ -81,7 +81,12 @@ def field_names(fields: Any) -> tuple[str, ...]:
         len(names) > 0 and all(isinstance(name, str) for name in names),
         f"fields is {fields!r}; it must be a list of names, such as ('jpg', 'cls')",
     )
-    names = tuple(name.translate(_LOWER) for name in names)
+    names = tuple(lower(name) for name in names)
     for name in names:
         require(names.count(name) == 1, f"fields has {name!r} twice")
     return names
+
+
+def lower(name: str) -> str:
+    """Return the name of a field as the engine compares it: its ASCII letters in lower case."""
+    return name.translate(_LOWER)

@@ -112,12 +112,13 @@ class _Found:
 
     def _list(self, store: Store, pattern: str, text: str) -> None:
         below = folder_without_links(store.url)
-        inside = None if self._destination is None else folder_without_links(self._destination.url)
+        destination = "" if self._destination is None else self._destination.url
+        inside = folder_without_links(destination) if destination else None
         if inside is not None and not inside.startswith(below):
             inside = None
         require(
             bool(pattern) or inside is None,
-            f"{self._destination and self._destination.url} lies in {store.url}, which is to be "
+            f"{destination} lies in {store.url}, which is to be "
             "packed: choose a destination outside of it, or a pattern that leaves it out",
         )
         index = store.index(before_wildcards(pattern))
@@ -136,7 +137,7 @@ class _Found:
             require(
                 shards == 0,
                 f"the pattern {text} also matches {shards} objects of the destination, "
-                f"{self._destination and self._destination.url}: choose one that leaves these out",
+                f"{destination}: choose one that leaves these out",
             )
         self._keep(store, index)
 

@@ -18,6 +18,7 @@ from headrace._base.errors import HeadraceError, InvalidArgumentError, add_note,
 from headrace._base.options import MiB, require
 from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
 from headrace._files.leftovers import tell_left_behind
+from headrace._index.shard_samples import lower
 from headrace._pack.place import Place, Record
 from headrace._store.entry_reads import EntryReads
 from headrace._store.store import Store
@@ -287,7 +288,7 @@ def _transformed(
     sample: dict[str, Any] = {"__key__": key, "__url__": url}
     for i, field_name in enumerate(fields, first):
         entry = piece.entries[i]
-        sample[_lower(field_name)] = Sample(
+        sample[lower(field_name)] = Sample(
             piece.content(job.index, i), job.index.url(entry), name=job.index.name(entry), seed=seed
         )
     if label is not None:
@@ -337,8 +338,8 @@ def _checked_fields(made: Any) -> list[tuple[str, Any]]:
             isinstance(name, str) and name != "" and "/" not in name and "\0" not in name,
             f"transform returned the field {name!r}; names are texts such as 'jpg', without a '/'",
         )
-        require(_lower(name) not in names, f"transform returned the field {_lower(name)!r} twice")
-        names.add(_lower(name))
+        require(lower(name) not in names, f"transform returned the field {lower(name)!r} twice")
+        names.add(lower(name))
         fields.append((name, _content(name, value)))
     require(bool(fields), "transform returned no field; None leaves the sample out")
     return fields
@@ -355,10 +356,6 @@ def _content(name: str, value: Any) -> Any:
         "(texts and integers are written as such)",
     )
     return memoryview(value).cast("B")
-
-
-def _lower(name: str) -> str:
-    return "".join(c.lower() if c.isascii() else c for c in name)  # as the engine does
 
 
 # ---- tokens

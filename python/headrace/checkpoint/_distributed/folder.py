@@ -19,8 +19,6 @@ class Folder:
 
     store: Store
     """Its root is the folder."""
-    prefix: str = ""
-    """The text before names in the store: empty."""
 
     @staticmethod
     def at(url: Url, options: Mapping[str, Any], store: Store | None = None) -> Folder:
