@@ -64,21 +64,21 @@ __all__ = [
 
 _HOMES = {
     "Cost": "torch._batch_costs:Cost",
-    "Count": "_progress:CountOption",
-    "Credentials": "_credentials:CredentialsOption",
+    "Count": "_base.progress:CountOption",
+    "Credentials": "_credentials.credentials:CredentialsOption",
     "Labels": "torch._objects:Labels",
     "LoadKeywords": "checkpoint._loading:LoadKeywords",
     "LoaderKeywords": "torch._signatures:LoaderKeywords",
-    "OnError": "_on_error:OnError",
-    "Progress": "_progress:ProgressOption",
+    "OnError": "_base.on_error:OnError",
+    "Progress": "_base.progress:ProgressOption",
     "SaveKeywords": "checkpoint._saving:SaveKeywords",
-    "ShardSource": "_shards:ShardSource",
+    "ShardSource": "_index.shards:ShardSource",
     "Shuffle": "torch._shuffling:Shuffle",
     "Source": "torch._objects:Source",
-    "StoreOptions": "_store_settings:StoreOptions",
+    "StoreOptions": "_store.settings:StoreOptions",
     "TokenSource": "torch._token_files:Tokens",
-    "Upload": "_store:UploadWay",
-    "Url": "_location:Url",
+    "Upload": "_store.store:UploadWay",
+    "Url": "_store.location:Url",
 }
 
 

@@ -296,7 +296,7 @@ class _Packing:
         )
         require_on_error(on_error)
         # Only where it is asked for: multiprocessing and Ray take their time to be imported.
-        self._executor = import_module(f"headrace._pack_on_{executor}")
+        self._executor = import_module(f"headrace._pack.on_{executor}")
         store = destination if isinstance(destination, Store) else root_at(destination, **options)
         self.place = Place(store, name)
         self.source_options = options
