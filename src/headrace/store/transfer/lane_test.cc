@@ -1,4 +1,5 @@
-// The slots and lines of one lane alone: no socket, no server, no thread, and a clock that the test
+// The permits and lines of one lane alone: no socket, no server, no thread, and a clock that the
+// test
 // moves. With servers: host_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,15 +28,15 @@ class ScriptedReader final : public PieceReader {
  public:
   explicit ScriptedReader(std::shared_ptr<Pace> pace) : pace_(std::move(pace)) {}
 
-  awaitable<void> read_piece(Slot& slot, ReadPiece&, HttpRequest&) override {
+  awaitable<void> read_piece(Permit& permit, ReadPiece&, HttpRequest&) override {
     ++begun;
-    co_await reads(slot);
+    co_await reads(permit);
     ++ended;
   }
   void piece_failed(HostLane&, ReadPiece&, Error) override { ++failed; }
   const std::shared_ptr<Pace>& pace() const override { return pace_; }
 
-  std::function<awaitable<void>(Slot&)> reads = [](Slot&) -> awaitable<void> { co_return; };
+  std::function<awaitable<void>(Permit&)> reads = [](Permit&) -> awaitable<void> { co_return; };
   size_t begun = 0, ended = 0, failed = 0;
 
  private:
@@ -103,18 +104,18 @@ class LaneTest : public ::testing::Test {
     lane_.pump();
     poll();
   }
-  // Takes a slot and keeps it.
+  // Takes a permit and keeps it.
   struct Taking {
     Taking(HostLane& lane, const std::shared_ptr<Pace>& pace)
-        : slot(std::make_unique<RequestSlot>(lane, this)) {
+        : permit(std::make_unique<RequestPermit>(lane, this)) {
       asio::co_spawn(lane.thread().context(), run(*this, pace), asio::detached);
     }
     static awaitable<void> run(Taking& self, std::shared_ptr<Pace> pace) {
-      self.result = co_await self.slot->take(pace);
+      self.result = co_await self.permit->take(pace);
     }
     bool has_it() const { return result && result->has_value(); }
 
-    std::unique_ptr<RequestSlot> slot;
+    std::unique_ptr<RequestPermit> permit;
     std::optional<Result<void>> result;
   };
   std::unique_ptr<Taking> take(const std::shared_ptr<Pace>& pace) {
@@ -144,8 +145,8 @@ TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
   ScriptedReader reader(hot_);
   queue(reader, 100);
   EXPECT_EQ(reader.ended, 100u) << "without any time passing";
-  reader.reads = [](Slot& slot) -> awaitable<void> {
-    EXPECT_TRUE(slot.use_turn());
+  reader.reads = [](Permit& permit) -> awaitable<void> {
+    EXPECT_TRUE(permit.use_turn());
     co_return;
   };
   queue(reader, 10);
@@ -158,20 +159,20 @@ TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereAreSlotsHoweverOftenTheyAreR
   throttle(*hot_);
   ScriptedReader reader(hot_);
   bool refuses = true;
-  reader.reads = [&](Slot& slot) -> awaitable<void> {
+  reader.reads = [&](Permit& permit) -> awaitable<void> {
     Request request(*thread_);
-    EXPECT_TRUE(slot.use_turn());
+    EXPECT_TRUE(permit.use_turn());
     while (refuses) {
-      slot.step_aside(hot_);
+      permit.step_aside(hot_);
       co_await request.park(clock_.now() + seconds(10));  // many turns
-      EXPECT_TRUE(co_await slot.take(request, hot_));
-      EXPECT_TRUE(slot.use_turn());
+      EXPECT_TRUE(co_await permit.take(request, hot_));
+      EXPECT_TRUE(permit.use_turn());
     }
   };
   queue(reader, 20);
   let_pass(seconds(60));
   EXPECT_EQ(reader.begun, 2u);
-  // Whoever waits to be sent again holds no slot.
+  // Whoever waits to be sent again holds no permit.
   ScriptedReader other(cold_);
   queue(other, 20);
   EXPECT_EQ(other.ended, 20u);
@@ -194,9 +195,9 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
   ASSERT_TRUE(hot_->refused());
   ASSERT_GE(hot_->per_s(), 200);
   ScriptedReader reader(hot_);
-  reader.reads = [&](Slot& slot) -> awaitable<void> {
+  reader.reads = [&](Permit& permit) -> awaitable<void> {
     Request request(*thread_);
-    EXPECT_TRUE(slot.use_turn());
+    EXPECT_TRUE(permit.use_turn());
     co_await request.park(clock_.now() + milliseconds(30));
     AdmissionReport report{.completed = 1, .bytes = 1000};
     report.add(milliseconds(30), milliseconds(30));
@@ -217,12 +218,12 @@ TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTu
   EXPECT_TRUE(holder->has_it());
   EXPECT_FALSE(first->result);
   // In this order before either of them runs again.
-  holder->slot->release();
-  first->slot->stop(Error(Code::kCancelled, "it was cancelled"));
+  holder->permit->release();
+  first->permit->stop(Error(Code::kCancelled, "it was cancelled"));
   poll();
   ASSERT_TRUE(first->result);
   EXPECT_EQ(first->result->error().code(), Code::kCancelled);
-  first->slot->release();
+  first->permit->release();
   poll();
   EXPECT_TRUE(second->has_it()) << "by the turn that was not used";
 }
@@ -230,16 +231,16 @@ TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTu
 TEST_F(LaneOfOneSlot, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRefused) {
   throttle(*hot_);
   ScriptedReader reader(hot_);
-  reader.reads = [&](Slot& slot) -> awaitable<void> {
+  reader.reads = [&](Permit& permit) -> awaitable<void> {
     Request request(*thread_);
-    EXPECT_TRUE(slot.use_turn());
-    slot.step_aside(hot_);
+    EXPECT_TRUE(permit.use_turn());
+    permit.step_aside(hot_);
     co_await request.park(clock_.now() + minutes(10));
   };
   queue(reader, 1);
   std::unique_ptr<Taking> removal = take(hot_);
   let_pass(seconds(5));
-  EXPECT_FALSE(removal->result) << "one has begun, and there is one slot";
+  EXPECT_FALSE(removal->result) << "one has begun, and there is one permit";
   lane_.lift_limit();
   let_pass(seconds(5));
   EXPECT_TRUE(removal->has_it());
@@ -251,8 +252,8 @@ TEST_F(LaneOfOneSlot, ReadsAndOtherRequestsOfALineTakeTurns) {
   throttle(*hot_);
   std::unique_ptr<Taking> holder = take(cold_);
   ScriptedReader reader(hot_);
-  reader.reads = [](Slot& slot) -> awaitable<void> {
-    slot.use_turn();
+  reader.reads = [](Permit& permit) -> awaitable<void> {
+    permit.use_turn();
     co_return;
   };
   queue(reader, 10);
@@ -265,7 +266,7 @@ TEST_F(LaneOfOneSlot, ReadsAndOtherRequestsOfALineTakeTurns) {
     }
     ASSERT_TRUE(others.front()->has_it());
     EXPECT_NEAR(static_cast<double>(reader.ended), i, 1);
-    others.front()->slot->slot().use_turn();
+    others.front()->permit->permit().use_turn();
     others.pop_front();
   }
 }
