@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import typing as _typing
 
+from headrace._base import engine_loading  # noqa: F401  # first: it says what to do
 from headrace._base.errors import (
     CancelledError,
     CorruptDataError,
@@ -44,7 +45,6 @@ from headrace._files.reader_io import ObjectReaderIO
 from headrace._files.writer_io import ObjectWriterIO
 from headrace._index.shards import index_members
 from headrace._pack.pack import Packed, pack, pack_tokens
-from headrace._process import engine_loading  # noqa: F401  # first: it says what to do
 from headrace._process.process import Metrics, configure, metrics, shutdown
 from headrace._process.tracing import Trace, trace
 from headrace._process.verdict import Verdict

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from headrace._base import torch_package
-from headrace._process.engine_loading import _advice
+from headrace._base.engine_loading import _advice
 
 # Makes the import of one module fail, as a missing package or an old C library does.
 REFUSE = """

@@ -338,7 +338,7 @@ def calls_that_write(module: Path) -> Iterator[ast.Call]:
 # Where nobody knows the size, so that parts grow; or where it does not matter.
 UNKNOWN = {
     "compat/_checkpoints.py": "a stream that PyTorch writes",
-    "fsspec/_filesystem.py": "a local file, which has no parts",
+    "fsspec/_reads.py": "a local file, which has no parts",
 }
 
 

@@ -92,7 +92,7 @@ class Paths(AsyncFileSystem, metaclass=_OneForEachSetOfOptions):  # type: ignore
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._stripped = cls._stripped | {cls.scheme, *cls._protocols()}
+        cls._stripped = cls._stripped | {cls.scheme, *cls._protocols()} - {""}
 
     @classmethod
     def _protocols(cls) -> tuple[str, ...]:
