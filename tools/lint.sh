@@ -15,10 +15,10 @@ if [[ $before != "$after" ]]; then
   status=1
 fi
 .venv/bin/ruff check . || status=1
-PYTHONPATH=tools:python .venv/bin/lint-imports .importlinter --no-cache --no-logo > build/lint-imports.log 2>&1 || {
-  cat build/lint-imports.log >&2
+if ! imports=$(PYTHONPATH=tools:python .venv/bin/lint-imports .importlinter --no-cache --no-logo 2>&1); then
+  echo "$imports" >&2
   status=1
-}
+fi
 for script in $(tools/sources.sh '*.sh' .ci/run); do
   bash -n "$script" || status=1
 done

@@ -1,1 +1,1 @@
-"""This process' engine, made when it is first needed, and its log, traces and threads."""
+"""This process's engine, made when it is first needed, and its log, traces and threads."""

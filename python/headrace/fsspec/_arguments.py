@@ -11,9 +11,7 @@ from typing import Any
 
 from fsspec.caching import caches
 
-from headrace._base.errors import (
-    InvalidArgumentError,
-)
+from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
 
 __all__ = ["block_bytes_of", "cache_options_of", "count_of", "depth_of", "make_count", "number_of"]

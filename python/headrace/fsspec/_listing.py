@@ -8,9 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace._base.errors import (
-    NotFoundError,
-)
+from headrace._base.errors import NotFoundError
 from headrace._engine import ObjectInfo
 from headrace._store.location import before_wildcards
 from headrace._store.store import Prefix, Store

@@ -14,9 +14,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import other_paths, stringify_path
 
-from headrace._base.errors import (
-    InvalidArgumentError,
-)
+from headrace._base.errors import InvalidArgumentError
 from headrace._store.listing import named
 from headrace._store.location import before_wildcards
 from headrace._store.moved_files import as_it_is, remove_moved

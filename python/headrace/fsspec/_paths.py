@@ -15,9 +15,7 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from headrace._base.errors import (
-    InvalidArgumentError,
-)
+from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import PREFETCH_BYTES, require_bytes
 from headrace._process.freed_memory import keep_freed_memory
 from headrace._store.keywords import STORE_KEYWORDS, refuse_keywords

@@ -17,9 +17,7 @@ from headrace._base.errors import (
 from headrace._base.options import MiB
 from headrace._files.writer_io import ObjectWriterIO
 from headrace._store.store import Store
-from headrace.fsspec._threads import (
-    raise_if_over,
-)
+from headrace.fsspec._threads import raise_if_over
 
 __all__ = ["Reads", "Span", "local_file", "pieces", "raise_first", "with_gap"]
 

@@ -24,9 +24,7 @@ from headrace.fsspec._arguments import block_bytes_of, cache_options_of
 from headrace.fsspec._files import CachedFile, TextFile, WriteFile, own_compressions
 from headrace.fsspec._reading import Reading
 from headrace.fsspec._reads import pieces
-from headrace.fsspec._threads import (
-    raise_if_over,
-)
+from headrace.fsspec._threads import raise_if_over
 
 __all__ = ["Copied", "Writing"]
 

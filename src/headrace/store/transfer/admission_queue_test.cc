@@ -83,7 +83,7 @@ class AdmissionQueueTest : public ::testing::Test, private AdmissionQueue::Lane 
   void pump_at(AdmissionQueue::TimePoint) override {}
 };
 
-TEST_F(AdmissionQueueTest, WhoComesFirstHasAPlaceAtOnceAndTheOthersInTheirOrder) {
+TEST_F(AdmissionQueueTest, WhoComesFirstHasAPermitAtOnceAndTheOthersInTheirOrder) {
   Request& a = ask("a", cold_);
   ask("b", cold_);
   ask("c", cold_);
@@ -95,7 +95,7 @@ TEST_F(AdmissionQueueTest, WhoComesFirstHasAPlaceAtOnceAndTheOthersInTheirOrder)
   EXPECT_EQ(queue_.permits_taken(), 2u);
 }
 
-TEST_F(AdmissionQueueTest, WhatIsWithdrawnGetsNoPlace) {
+TEST_F(AdmissionQueueTest, WhatIsWithdrawnGetsNoPermit) {
   Request& a = ask("a", cold_);
   ask("b", cold_);
   Request& c = ask("c", cold_);
@@ -106,7 +106,7 @@ TEST_F(AdmissionQueueTest, WhatIsWithdrawnGetsNoPlace) {
   EXPECT_EQ(admitted_, "abd");
 }
 
-TEST_F(AdmissionQueueTest, ReadersAndOthersGetHalfOfThePlacesEach) {
+TEST_F(AdmissionQueueTest, ReadersAndOthersGetHalfOfThePermitsEach) {
   limit_ = 4;
   Reader reader(cold_);
   queue(reader, 10);

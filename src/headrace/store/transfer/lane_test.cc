@@ -1,6 +1,5 @@
 // The permits and lines of one lane alone: no socket, no server, no thread, and a clock that the
-// test
-// moves. With servers: host_test.cc.
+// test moves. With servers: host_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <boost/asio/co_spawn.hpp>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/http/activity_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/transfer/host.h"
 
@@ -41,16 +41,6 @@ class ScriptedReader final : public PieceReader {
 
  private:
   const std::shared_ptr<Pace> pace_;
-};
-
-// Some request in progress.
-class Request final : public Activity {
- public:
-  explicit Request(IoThread& thread) : Activity(thread, this, thread.now() + minutes(60)) {}
-
- private:
-  void interrupt(const Error&) override {}
-  void sweep(std::chrono::steady_clock::time_point) override {}
 };
 
 std::shared_ptr<const Route> route() {
@@ -135,9 +125,9 @@ class LaneTest : public ::testing::Test {
   std::vector<std::shared_ptr<ReadBatch>> batches_;
 };
 
-class LaneOfOneSlot : public LaneTest {
+class LaneOfOnePermit : public LaneTest {
  protected:
-  LaneOfOneSlot() : LaneTest(1) {}
+  LaneOfOnePermit() : LaneTest(1) {}
 };
 
 TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
@@ -155,12 +145,12 @@ TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
   EXPECT_EQ(reader.ended, 110u);
 }
 
-TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereAreSlotsHoweverOftenTheyAreRefused) {
+TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereArePermitsHoweverOftenTheyAreRefused) {
   throttle(*hot_);
   ScriptedReader reader(hot_);
   bool refuses = true;
   reader.reads = [&](Permit& permit) -> awaitable<void> {
-    Request request(*thread_);
+    TestActivity request(*thread_);
     EXPECT_TRUE(permit.use_turn());
     while (refuses) {
       permit.step_aside(hot_);
@@ -196,7 +186,7 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
   ASSERT_GE(hot_->per_s(), 200);
   ScriptedReader reader(hot_);
   reader.reads = [&](Permit& permit) -> awaitable<void> {
-    Request request(*thread_);
+    TestActivity request(*thread_);
     EXPECT_TRUE(permit.use_turn());
     co_await request.park(clock_.now() + milliseconds(30));
     AdmissionReport report{.completed = 1, .bytes = 1000};
@@ -210,7 +200,7 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
   EXPECT_EQ(reader.ended, 3'000u);
 }
 
-TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTurn) {
+TEST_F(LaneOfOnePermit, WhoIsGrantedAPermitWhenItIsStoppedSendsNothingAndLeavesItsTurn) {
   throttle(*hot_);
   std::unique_ptr<Taking> holder = take(cold_);
   std::unique_ptr<Taking> first = take(hot_), second = take(hot_);
@@ -228,11 +218,11 @@ TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTu
   EXPECT_TRUE(second->has_it()) << "by the turn that was not used";
 }
 
-TEST_F(LaneOfOneSlot, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRefused) {
+TEST_F(LaneOfOnePermit, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRefused) {
   throttle(*hot_);
   ScriptedReader reader(hot_);
   reader.reads = [&](Permit& permit) -> awaitable<void> {
-    Request request(*thread_);
+    TestActivity request(*thread_);
     EXPECT_TRUE(permit.use_turn());
     permit.step_aside(hot_);
     co_await request.park(clock_.now() + minutes(10));
@@ -248,7 +238,7 @@ TEST_F(LaneOfOneSlot, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRe
   let_pass(minutes(20));
 }
 
-TEST_F(LaneOfOneSlot, ReadsAndOtherRequestsOfALineTakeTurns) {
+TEST_F(LaneOfOnePermit, ReadsAndOtherRequestsOfALineTakeTurns) {
   throttle(*hot_);
   std::unique_ptr<Taking> holder = take(cold_);
   ScriptedReader reader(hot_);
