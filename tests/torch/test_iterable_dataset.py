@@ -50,14 +50,14 @@ def test_a_dataloader_makes_batches_of_it(hundred: headrace.Store) -> None:
 
 def test_it_is_shuffled_by_seed_and_epoch(hundred: headrace.Store) -> None:
     dataset = IterableDataset(hundred, number_of, shuffle=True, seed=3)
-    first, again = list(dataset), list(dataset)
-    assert first == again  # the epoch is what is set, and nothing else
-    assert sorted(first) == list(range(100))
-    dataset.set_epoch(1)
-    assert dataset.epoch == 1
-    second = list(dataset)
+    first, second = list(dataset), list(dataset)
+    assert dataset.epoch == 2
+    assert sorted(first) == sorted(second) == list(range(100))
     assert second != first
-    assert sorted(second) == list(range(100))
+    for epoch, wanted in ((1, second), (0, first)):
+        dataset.set_epoch(epoch)
+        assert dataset.epoch == epoch
+        assert list(dataset) == wanted
     assert list(IterableDataset(hundred, number_of, shuffle=True, seed=4)) != first
 
 
@@ -210,6 +210,7 @@ def test_resume_after_every_sample(
         dataset = make()
         dataset.set_epoch(2)
         whole = list(dataset)
+        dataset.set_epoch(2)
         it = iter(dataset)
         before = list(itertools.islice(it, stop))
         state = json.loads(json.dumps(dataset.state_dict()))
@@ -218,7 +219,8 @@ def test_resume_after_every_sample(
         again.load_state_dict(state)
         assert again.state_dict() == state
         assert before + list(again) == whole
-        assert again.epoch == 2
+        assert again.epoch == 3
+        again.set_epoch(2)
         assert list(again) == whole  # the state was for one pass
 
 
@@ -259,11 +261,11 @@ def test_a_state_that_does_not_fit_changes_nothing(hundred: headrace.Store) -> N
     state = dataset.state_dict()
     with pytest.raises(headrace.InvalidArgumentError):
         dataset.load_state_dict({**state, "epoch": 3, "position": 101})
-    assert (dataset.epoch, dataset.state_dict()) == (0, state)
+    assert (dataset.epoch, dataset.state_dict()) == (1, state)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_loaded_place_is_for_one_pass_of_a_worker(
+def test_a_loaded_place_is_for_one_pass_of_a_worker_that_starts_after_it(
     hundred: headrace.Store, persistent: bool
 ) -> None:
     dataset = IterableDataset(hundred, number_of)
@@ -277,12 +279,17 @@ def test_a_loaded_place_is_for_one_pass_of_a_worker(
         persistent_workers=persistent,
         multiprocessing_context="fork",
     )
-    for _ in range(2):  # also for a worker that is there already
-        dataset.load_state_dict(state)
+    dataset.load_state_dict(state)
+    assert list(loader) == list(range(70, 100))
+    assert list(loader) == list(range(100))
+    dataset.set_epoch(0)
+    assert list(loader) == list(range(100))
+    dataset.load_state_dict(state)
+    if persistent:
+        with pytest.raises(headrace.InvalidArgumentError, match="make a new DataLoader"):
+            list(loader)
+    else:
         assert list(loader) == list(range(70, 100))
-        assert list(loader) == list(range(100))
-        dataset.set_epoch(0)
-        assert list(loader) == list(range(100))
 
 
 def test_a_loaded_place_is_not_for_several_workers(hundred: headrace.Store) -> None:
@@ -374,6 +381,7 @@ def test_it_pickles_and_copies(hundred: headrace.Store) -> None:
     dataset = IterableDataset(hundred, number_of, shuffle=True)
     dataset.set_epoch(4)
     whole = list(dataset)
+    dataset.set_epoch(4)
     for again in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset)):
         assert list(again) == whole
 

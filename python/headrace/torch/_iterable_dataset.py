@@ -6,13 +6,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
 import torch
 import torch.utils.data
 
 from headrace import _engine
-from headrace._base.errors import CancelledError, InvalidArgumentError
+from headrace._base.errors import CancelledError, HeadraceError, InvalidArgumentError
 from headrace._base.on_error import OnError
 from headrace._base.options import require, require_bytes
 from headrace._base.progress import CountOption
@@ -29,13 +30,12 @@ from headrace.torch._arguments import (
     seed_or_epoch,
     warn_of_overlooked_ranks,
 )
-from headrace.torch._epochs import Epochs, reader_of, worker_count
+from headrace.torch._epochs import Epochs, failing, reader_of, worker_count
 from headrace.torch._error_notes import about_sample
 from headrace.torch._grid import Order
 from headrace.torch._objects import Labels, Objects, Source
 from headrace.torch._place import skipped_in_state, skipped_of_state
 from headrace.torch._seeding import GlobalGenerators
-from headrace.torch._shared_place import Reader, SharedPlace
 from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._signatures import (
     Item,
@@ -71,16 +71,34 @@ _INSTEAD = {
 }
 
 
+@dataclass
+class _Reader:
+    """One of the readers that share an epoch, and its place.
+
+    `position` is global: the place of all readers together once each has read as many samples as
+    this one. A reader takes position ``position + lane`` and then advances by `lanes`. `skipped` is
+    how many samples it has left out because of errors.
+    """
+
+    epoch: int
+    lane: int
+    lanes: int
+    position: int = 0
+    skipped: int = 0
+
+
 class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
     """The objects below a URL, one after the other, read ahead inside the process.
 
     Use it with torch's DataLoader to make batches of a stream, or in a plain ``for`` loop.
 
     **Order.** It depends on `seed` and the epoch alone. Ranks and DataLoader workers split it, so
-    each object comes at most once per epoch. The epoch is the one that `set_epoch` names, at first
-    0; workers see it at the beginning of their next pass, also with ``persistent_workers``. A
-    trainer process shares it with its own workers only; a copy of the dataset in any other process
-    has an epoch of its own.
+    each object comes at most once per epoch.
+
+    **Epochs.** Each pass, of the trainer itself or of a DataLoader's workers, is of the next epoch,
+    from 0 on; `set_epoch` names another one. A loop that was left early is followed by the next
+    epoch, too. A trainer process shares the epoch with its own workers only; a copy of the dataset
+    in any other process has an epoch of its own.
 
     **Blocks.** With ``shuffle="block"``, blocks of `block_size` consecutive objects come in a
     random order, and the objects of a window of blocks are shuffled. Each reader takes whole
@@ -106,7 +124,6 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
     Examples:
         >>> stream = IterableDataset("gs://bucket/train/", decode, shuffle=True)
         >>> for epoch in range(90):  # doctest: +SKIP
-        ...     stream.set_epoch(epoch)
         ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
         ...         train(images, labels)
 
@@ -265,36 +282,39 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
         self._seeds_generators = flag("seed_generators", seed_generators)
         self._skipping = Skipping.of(on_error, max_skipped)
         chosen = Chosen(suffix, hidden=hidden)
-        super().__init__(source, transform, index, labels, classes, progress, options, chosen)
+        Epochs.__init__(self)
+        Objects.__init__(self, source, transform, index, labels, classes, progress, options, chosen)
         self._place = self._rule.place(self._objects, seed)
         self._place.chosen = chosen.rule if chosen.has_listed else ""
         self._prefetch_bytes = prefetch_bytes
-        self._shared = SharedPlace()
-        self._resume: Reader | None = None  # the state loaded in this very worker
-        self._latest: Reader | None = None  # of the latest iterator
 
     def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
-        lane, lanes = reader_of(self._ranks)
-        reader = self._resume or self._shared.resume
-        if reader is None:
-            reader = Reader(self.epoch, lane, lanes)
-            if lane == 0:
-                self._shared.note_pass(self, reader.epoch, shuffle=self._place.shuffle)
-        elif (reader.lane, reader.lanes) != (lane, lanes):
-            raise InvalidArgumentError(
-                f"the state is of reader {reader.lane} of {reader.lanes}, and this is reader "
-                f"{lane} of {lanes}: go on with as many ranks and workers as there were"
-            )
-        elif self._resume is None and worker_count() > 1:
-            raise InvalidArgumentError(
-                f"the state is of one reader, and there are {worker_count()} workers, each a "
-                "reader of its own: torchdata's StatefulDataLoader keeps a state for each"
-            )
-        self._resume = None
-        self._shared.consume_resume()
+        try:
+            now, loaded = self._next_pass()
+            reader = self._reader_at(now.epoch, loaded)
+        except HeadraceError as error:
+            return failing(error)
+        self._begin(now)
         self._latest = reader
         return self._iterate(reader)
+
+    def _reader_at(self, epoch: int, loaded: _Reader | None) -> _Reader:
+        """Return this reader at the beginning of an epoch, or where it was when it was saved."""
+        lane, lanes = reader_of(self._ranks)
+        if loaded is None:
+            return _Reader(epoch, lane, lanes)
+        if (loaded.lane, loaded.lanes) != (lane, lanes):
+            raise InvalidArgumentError(
+                f"the state is of reader {loaded.lane} of {loaded.lanes}, and this is reader "
+                f"{lane} of {lanes}: go on with as many ranks and workers as there were"
+            )
+        require(
+            self._resume is not None or worker_count() <= 1,
+            f"the state is of one reader, and there are {worker_count()} workers, each a reader of "
+            "its own: torchdata's StatefulDataLoader keeps a state for each",
+        )
+        return replace(loaded)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the sample that the latest iterator yielded last.
@@ -302,9 +322,10 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
         Examples:
             >>> state = stream.state_dict()
         """
-        reader = self._resume or self._latest or self._shared.resume
+        reader = self._resume or self._latest
         if reader is None:
-            reader = Reader(self.epoch, *reader_of(self._ranks))
+            now, loaded = self._next_pass()
+            reader = loaded or _Reader(now.epoch, *reader_of(self._ranks))
         return {
             **self._place.identity(),
             "epoch": reader.epoch,
@@ -327,7 +348,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
             InvalidArgumentError: the state is of other data or of another order, or not a state.
         """
         values = self._place.read(state, ("epoch", "position", "lane", "lanes"))
-        reader = Reader(**values, skipped=skipped_of_state(state))
+        reader = _Reader(**values, skipped=skipped_of_state(state))
         count = self._place.count
         require(
             reader.lane < reader.lanes,
@@ -339,12 +360,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
             f"the state's position is {reader.position}; it must be a multiple of its lanes, "
             f"{reader.lanes}, and there are only {count} objects",
         )
-        self._latest = None
-        if worker_count() > 0:
-            self._resume = reader  # the other workers have states of their own
-            self._shared.move(reader.epoch)
-        else:
-            self._shared.go_on_with(reader)
+        self._load(reader)
 
     def _end(self, world_size: int) -> int:
         """Return the end of this epoch's positions for so many ranks."""
@@ -368,7 +384,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
                 self, "object" if remainder == 1 else f"{remainder} objects", world_size,
             )  # fmt: skip
 
-    def _iterate(self, reader: Reader) -> Iterator[Item]:
+    def _iterate(self, reader: _Reader) -> Iterator[Item]:
         forks = _forks
         _, world_size = self._ranks.now()
         self._tell(reader.lane, world_size)
@@ -462,7 +478,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
             _engine.seed_samples(samples, self._place.seed, epoch, positions)
             self._label(samples, indices)
 
-    def _skip(self, skips: Skips, error: Exception, index: int, reader: Reader) -> None:
+    def _skip(self, skips: Skips, error: Exception, index: int, reader: _Reader) -> None:
         """Leave out a sample; if that is refused, the reader is still before it."""
         try:
             skips.add([Skipped(error, self.url(index), index, self._member(index))])
@@ -487,7 +503,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
     def _blocks(
         self,
         order: Order,
-        reader: Reader,
+        reader: _Reader,
         end: int,
         most_bytes: int,
         unknown_bytes: int,
@@ -515,7 +531,7 @@ class IterableDataset(Epochs, Objects, torch.utils.data.IterableDataset[Item]):
                 block_bytes += size_bytes
             yield block[begin:], indices[begin:], block_bytes
 
-    def _shares(self, reader: Reader, end: int, most: int) -> Iterator[range]:
+    def _shares(self, reader: _Reader, end: int, most: int) -> Iterator[range]:
         """Yield the positions that are left to a reader, at most so many at a time."""
         lane, lanes, window = reader.lane, reader.lanes, self._rule.window_size
         if window == 0:

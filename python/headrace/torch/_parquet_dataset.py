@@ -73,8 +73,8 @@ class ParquetDataset(PartStream[Item]):
 
     **Order.** With ``shuffle=True``, each epoch has an order of all row groups, and one of the rows
     in each, that depend on `seed` and the epoch alone. Each reader has `shuffle_groups` of its row
-    groups open, and takes each row from one of them at random. The epoch is the one that
-    `set_epoch` names, at first 0.
+    groups open, and takes each row from one of them at random. Each pass is of the
+    next epoch, from 0 on; `set_epoch` names another one.
 
     **Ranks and workers** share the row groups, and all ranks yield the same number of items. A row
     group is cut where that is necessary; both readers then read it.

@@ -99,8 +99,8 @@ class ShardStream(PartStream[Item], Objects):
 
     **Order.** With ``shuffle=True``, each epoch has an order of the shards that depends on `seed`
     and the epoch alone. With `shuffle_window`, each reader also shuffles its samples: a sample
-    comes at most so many samples earlier or later than without. The epoch is the one that
-    `set_epoch` names, at first 0.
+    comes at most so many samples earlier or later than without. Each pass is of the next epoch,
+    from 0 on; `set_epoch` names another one.
 
     **Ranks and workers** share the shards. If you give an index of the members
     (`headrace.index_members`), or the JSON of webdataset's ``wids``, the numbers of samples are
@@ -121,7 +121,6 @@ class ShardStream(PartStream[Item], Objects):
         >>> shards = "gs://bucket/shards/train-{000..001}.tar"
         >>> stream = ShardStream(shards, decode, shuffle=True, shuffle_window=1000)
         >>> for epoch in range(90):  # doctest: +SKIP
-        ...     stream.set_epoch(epoch)
         ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
         ...         train(images, labels)
 
