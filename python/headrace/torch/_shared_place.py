@@ -48,11 +48,11 @@ class SharedPlace:
 
     The workers of a DataLoader begin a pass one by one, and nobody tells them which of them belong
     together. They have a *key* in common. The first worker with a new key begins the next pass, and
-    the others join it. All that says which pass is under way is one number, so that two workers who
-    are first at the same time write the same. It also has the key of the pass before, for two
-    iterators of a DataLoader at the same time, whose workers begin by turns. A worker that has begun
-    that pass already begins another one, even by the same key, which seeds of torch's generator can
-    bring about.
+    the others join it. Which pass is under way is one number, so that two workers who are first at
+    the same time write the same. It also has the key of the pass before, for two iterators of a
+    DataLoader at the same time, whose workers begin by turns. A worker that has begun that pass
+    already begins another one, even by the same key, which a seed of torch's generator can bring
+    about.
 
     The memory is shared, which takes a descriptor, when the first process is started; with torch's
     pickle for processes, torch does it.
