@@ -177,6 +177,6 @@ def test_options_are_checked_at_once(store: headrace.Store) -> None:
     with pytest.raises(headrace.InvalidArgumentError):
         store.read_batches([], prefetch_bytes=-1)
     with pytest.raises(headrace.InvalidArgumentError):
-        store.read_batches([], errors="ignore")  # type: ignore[call-overload]
+        store.read_batches([], on_error="ignore")  # type: ignore[call-overload]
     with pytest.raises(TypeError):
         store.read_batches(None)  # type: ignore[call-overload]
