@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import headrace
-from headrace.torch import IterableDataset, ParquetDataset, ShardStream
+from headrace.torch import ParquetDataset, ShardStream
 from headrace.torch._shared_place import SharedPlace
 from tests.conftest import SEARCHED
 from tests.parquet import tables
@@ -39,32 +39,24 @@ def shard_number(fields: dict[str, Any]) -> int:
     return tars.number_of(fields)
 
 
-def object_number(sample: headrace.Sample) -> int:
-    return int(bytes(sample))
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("epochs")
-    for name in ("rows", "shards", "objects"):
+    for name in ("rows", "shards"):
         (root / name).mkdir()
     tables.fill(headrace.Store(root / "rows"), [30, 30], group_rows=5)
     tars.fill(headrace.Store(root / "shards"), 6, 10)
-    for number in range(COUNT):
-        (root / "objects" / f"{number:03d}").write_bytes(b"%d" % number)
     return root
 
 
-@pytest.fixture(params=["rows", "shards", "objects"])
+@pytest.fixture(params=["rows", "shards"])
 def make(request: pytest.FixtureRequest, root: Path) -> Make:
     kind = request.param
 
     def made() -> Any:
         if kind == "rows":
             return ParquetDataset(root / "rows", row_number, shuffle=True)
-        if kind == "shards":
-            return ShardStream(root / "shards", shard_number, shuffle=True)
-        return IterableDataset(root / "objects", object_number, shuffle=True)
+        return ShardStream(root / "shards", shard_number, shuffle=True)
 
     made.__name__ = kind
     return made

@@ -129,9 +129,8 @@ class ParquetDataset(PartStream[Item]):
             1 % of the epoch's rows, and at least 10.
         prefetch_bytes: how much each process reads ahead of the row groups that are open. Default:
             256 MiB, and at most a quarter of the memory budget. One row group is always read ahead.
-        seed_generators: whether the global random generators are seeded for each call of a
-            transform, as for `IterableDataset`.
-        rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
+        seed_generators: as for `ShardStream`.
+        rank: which of `world_size` trainer processes this is; as for `ShardStream`.
         world_size: see `rank`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
