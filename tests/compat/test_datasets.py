@@ -147,6 +147,18 @@ def test_listing_no_time_at_all_is_refused(server: FaultServer) -> None:
         map_dataset(config=mapstyle.Config(max_listing_retries=0))
 
 
+def test_what_is_put_in_place_of_the_download_is_called(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = map_dataset()
+    monkeypatch.setattr(
+        mapstyle.dataflux_core.download,
+        "dataflux_download_threaded",
+        lambda *, objects, **_: [name.encode() for name, _ in objects],
+    )
+    assert dataset.__getitems__([3]) == [b"train/003"]
+
+
 # ---- reading
 
 

@@ -34,12 +34,10 @@ class Bucket(Protocol):
         Without `with_composites`, composites of downloads may be left out.
         """
 
-    def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
-    ) -> Generator[list[bytes]]:
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         """Yield the contents of each group's objects, in order, up to the first error in order.
 
-        At most `prefetch_bytes` are read ahead; closing the iterator cancels these reads.
+        Closing the iterator cancels what is read ahead.
         """
 
 
@@ -112,15 +110,13 @@ class _EngineBucket:
                 key=lambda info: info.name.encode(),
             )
 
-    def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
-    ) -> Generator[list[bytes]]:
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         def pinned(each: NameAndSize) -> str | ObjectInfo:
             return each.info if isinstance(each, ListedObject) else each[0]
 
         batches = ([pinned(each) for each in group] for group in groups)
         with as_google_raises():
-            for samples in self._store.read_batches(batches, prefetch_bytes=prefetch_bytes):
+            for samples in self._store.read_batches(batches):
                 contents = [sample.bytes() for sample in samples]
                 del samples  # the next groups are read into their memory
                 yield contents
@@ -147,9 +143,7 @@ class _ClientBucket:
         )
         yield from sorted(infos, key=lambda info: info.name)
 
-    def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
-    ) -> Generator[list[bytes]]:
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         if self._threads <= 1:
             for group in groups:
                 yield [self._read(each) for each in group]

@@ -200,7 +200,6 @@ class BucketDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {**self.__getstate__(), "storage_client": PickledClient(self.storage_client)}
-        state.pop("_even_batches", None)  # reads in progress for this dataset
         return _new, (type(self),), state
 
 

@@ -9,12 +9,10 @@ not Google's.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import sys
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from headrace import CorruptDataError, JoinOptions
@@ -239,39 +237,6 @@ def dataflux_download_lazy(
     )
 
 
-def read_batches(
-    bucket_name: str,
-    batches: Iterable[Sequence[NameAndSize]],
-    *,
-    storage_client: Any,
-    params: DataFluxDownloadOptimizationParams,
-    retry_config: Any,
-) -> Generator[list[bytes]]:
-    """Yield the contents of each of the `batches`, reading two of them ahead.
-
-    This is not a function of dataflux but headrace's own, for the datasets.
-    """
-    join = _join_options(params)
-    bucket = _open(storage_client, bucket_name, retry_config, join=join)
-    group_counts: deque[int] = deque()
-
-    def groups() -> Iterator[list[NameAndSize]]:
-        for batch in itertools.chain([first], rest):
-            groups_of_batch = list(_grouped(batch, join))
-            group_counts.append(len(groups_of_batch))
-            yield from groups_of_batch
-
-    rest = iter(batches)
-    first = next(rest)
-    prefetch_bytes = 2 * sum(size_bytes for _, size_bytes in first)
-    with contextlib.closing(
-        bucket.read_groups(groups(), prefetch_bytes=prefetch_bytes)
-    ) as contents:
-        for of_first_group in contents:
-            more = itertools.islice(contents, group_counts.popleft() - 1)
-            yield [*of_first_group, *itertools.chain.from_iterable(more)]
-
-
 class _ResultsQueue(Protocol):
     def put(self, item: list[bytes]) -> None: ...
 
@@ -336,7 +301,7 @@ def _grouped(
 ) -> Iterator[list[NameAndSize]]:
     # Each group is joined as a whole.
     max_bytes = _GROUP_BYTES if join is None else join.max_size_bytes
-    return grouped(objects, max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
+    return grouped(objects, lambda each: each[1], max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
 
 
 def _join_options(params: DataFluxDownloadOptimizationParams | None) -> JoinOptions | None:

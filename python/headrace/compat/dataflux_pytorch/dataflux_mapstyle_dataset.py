@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.utils import data
 
 from headrace.compat import dataflux_core
-from headrace.compat._clients import settings_of
 from headrace.compat._datasets import (
     DEFAULT_PROCESSES,
     BucketDataset,
     CommonConfig,
     data_format_default,
 )
-from headrace.compat._even_batches import EvenBatches
-from headrace.compat._objects import NameAndSize
 from headrace.compat._retry import DATASET_RETRY
 
 __all__ = [
@@ -35,8 +31,6 @@ FORK = "fork"
 CREATE = "storage.objects.create"
 DELETE = "storage.objects.delete"
 MODIFIED_RETRY = DATASET_RETRY
-
-_DOWNLOAD = dataflux_core.download.dataflux_download_threaded
 
 
 class Config(CommonConfig):
@@ -129,45 +123,10 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read the objects of a batch at once, in the order of `indices`.
 
-        If a DataLoader does not shuffle, the next batches are read ahead.
-
         Raises:
             HeadraceError: an object cannot be read; it is the error of the first such object.
         """
-        client = self.storage_client
-        by_engine = client is None or settings_of(client) is not None
-        # Users may have put a function of their own there; then it is called.
-        if by_engine and dataflux_core.download.dataflux_download_threaded is _DOWNLOAD:
-            contents = self._even_batches.read(
-                indices,
-                self.objects,
-                self._read_batches,
-                (
-                    self.bucket_name,
-                    client,
-                    self.config.download_retry_config,
-                    self.dataflux_download_optimization_params,
-                ),
-            )
-        else:
-            contents = self._download(indices)
-        return [self.data_format_fn(each) for each in contents]
-
-    @functools.cached_property
-    def _even_batches(self) -> EvenBatches[NameAndSize]:
-        return EvenBatches()
-
-    def _read_batches(self, batches: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
-        return dataflux_core.download.read_batches(
-            self.bucket_name,
-            batches,
-            storage_client=self.storage_client,
-            params=self.dataflux_download_optimization_params,
-            retry_config=self.config.download_retry_config,
-        )
-
-    def _download(self, indices: Sequence[int]) -> list[bytes]:
-        return dataflux_core.download.dataflux_download_threaded(
+        contents = dataflux_core.download.dataflux_download_threaded(
             project_name=self.project_name,
             bucket_name=self.bucket_name,
             objects=[self.objects[idx] for idx in indices],
@@ -176,6 +135,7 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
             threads=self.config.threads_per_process,
             retry_config=self.config.download_retry_config,
         )
+        return [self.data_format_fn(each) for each in contents]
 
     @property
     def _dataflux_core(self) -> Any:
