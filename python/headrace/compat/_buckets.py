@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize
 from headrace.compat._retry import engine_options
 
-__all__ = ["Bucket", "open_bucket"]
+__all__ = ["Bucket", "join_options", "open_bucket"]
 
 _COMPOSED_PREFIX = "dataflux-composed-objects/"
 
@@ -68,6 +69,16 @@ def open_bucket(
     keep_freed_memory()
     with as_google_raises():
         return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, join))
+
+
+def join_options(max_size_bytes: int) -> JoinOptions | None:
+    """Return how small objects are joined on the server; None: not at all, unless one asks for it.
+
+    The originals do by default, which writes every byte again into the bucket.
+    """
+    if max_size_bytes <= 0 or os.environ.get("HEADRACE_COMPOSE", "") != "1":
+        return None
+    return JoinOptions(max_size_bytes=max_size_bytes)
 
 
 # A dataset opens its bucket for every batch.

@@ -19,7 +19,6 @@ from itertools import groupby
 from typing import Any
 
 from headrace import CorruptDataError, Sample, _engine
-from headrace._files.reader_io import place_of
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import StoredObject
 from headrace.compat.aistore._reading import read_in_order
@@ -155,7 +154,7 @@ class _ViewIO(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = place_of(self, offset, whence, len(self._bytes))
+        self._at = max(0, offset + (0, self._at, len(self._bytes))[whence])
         return self._at
 
     def readinto(self, buffer: Any) -> int:

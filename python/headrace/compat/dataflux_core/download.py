@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from headrace import CorruptDataError, JoinOptions
-from headrace.compat._buckets import Bucket, open_bucket
+from headrace.compat._buckets import Bucket, join_options, open_bucket
 from headrace.compat._clients import make_google_client
 from headrace.compat._objects import NameAndSize, grouped
 from headrace.compat._retry import LIBRARY_RETRY
@@ -61,17 +60,13 @@ class DataFluxDownloadOptimizationParams:
 
     Args:
         max_composite_object_size: bytes of a composite object, at most; 0: no composites.
-        use_compose: join small objects on the server. This applies to objects from headrace's
-            listings, whose generation and checksum are known; not with a
-            `max_composite_object_size` of 0, nor with a client that is not Google's. Default: only
-            if HEADRACE_COMPOSE is 1.
+            With HEADRACE_COMPOSE=1, small objects are joined on the server if they come from
+            headrace's listings, which know their generations and checksums, and the client is
+            Google's.
     """
 
-    def __init__(self, max_composite_object_size: int, *, use_compose: bool | None = None) -> None:
+    def __init__(self, max_composite_object_size: int) -> None:
         self.max_composite_object_size = max_composite_object_size
-        if use_compose is None:
-            use_compose = os.environ.get("HEADRACE_COMPOSE", "") == "1"
-        self.use_compose = use_compose and max_composite_object_size > 0
 
 
 def compose(
@@ -305,12 +300,9 @@ def _grouped(
 
 
 def _join_options(params: DataFluxDownloadOptimizationParams | None) -> JoinOptions | None:
-    if params is None:
-        params = DataFluxDownloadOptimizationParams(_DEFAULT_COMPOSITE_BYTES)
-    # Objects of the original's class have no such attribute.
-    if not getattr(params, "use_compose", False):
-        return None
-    return JoinOptions(max_size_bytes=params.max_composite_object_size)
+    return join_options(
+        _DEFAULT_COMPOSITE_BYTES if params is None else params.max_composite_object_size
+    )
 
 
 def _open(

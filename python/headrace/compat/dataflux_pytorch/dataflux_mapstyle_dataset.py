@@ -52,8 +52,6 @@ class Config(CommonConfig):
         disable_compose: bool = False,
         list_retry_config: Any = MODIFIED_RETRY,
         download_retry_config: Any = MODIFIED_RETRY,
-        *,
-        use_compose: bool | None = None,
     ) -> None:
         super().__init__(
             sort_listing_results,
@@ -64,7 +62,6 @@ class Config(CommonConfig):
             disable_compose,
             list_retry_config,
             download_retry_config,
-            use_compose=use_compose,
         )
         self.threads_per_process = threads_per_process
 
@@ -85,8 +82,8 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
 
     Raises:
         NotFoundError: there is no such bucket.
-        PermissionError: `config` has ``use_compose=True``, and the account of `storage_client`
-            has no permission for that.
+        PermissionError: objects are joined (HEADRACE_COMPOSE=1), and the account of
+            `storage_client` has no permission for that.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase
 
 from headrace import InvalidArgumentError
 from headrace._base.contexts import context
-from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
+from headrace.checkpoint import DistributedReader, DistributedWriter
 from headrace.compat._clients import store_options_of
 from headrace.compat.dataflux_pytorch.dataflux_checkpoint import (
     CheckpointBucket,
