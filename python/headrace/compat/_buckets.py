@@ -22,6 +22,7 @@ from headrace.compat._retry import engine_options
 __all__ = ["Bucket", "join_options", "open_bucket"]
 
 _COMPOSED_PREFIX = "dataflux-composed-objects/"
+_COMPOSITE_BYTES = 100_000_000
 
 
 class Bucket(Protocol):
@@ -71,15 +72,18 @@ def open_bucket(
         return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, join))
 
 
-def join_options(max_size_bytes: int) -> JoinOptions | None:
+def join_options(params: Any) -> JoinOptions | None:
     """Return how small objects are joined on the server; None: not at all, unless one asks for it.
 
     The originals do by default, which writes every byte again into the bucket.
+
+    Args:
+        params: ``DataFluxDownloadOptimizationParams``; None: those that the datasets have.
     """
-    # In this order: tests of programs have mocks for sizes.
-    if os.environ.get("HEADRACE_COMPOSE", "") != "1" or max_size_bytes <= 0:
-        return None
-    return JoinOptions(max_size_bytes=max_size_bytes)
+    if os.environ.get("HEADRACE_COMPOSE", "") != "1":
+        return None  # in tests of programs, `params` may be anything
+    size_bytes = _COMPOSITE_BYTES if params is None else params.max_composite_object_size
+    return JoinOptions(max_size_bytes=size_bytes) if size_bytes > 0 else None
 
 
 # A dataset opens its bucket for every batch.

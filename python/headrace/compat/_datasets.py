@@ -86,8 +86,7 @@ def require_permission_to_join(dataset: Any) -> None:
         PermissionError: it has no permission.
     """
     client = dataset.storage_client
-    params = dataset.dataflux_download_optimization_params
-    joins = join_options(params.max_composite_object_size) is not None
+    joins = join_options(dataset.dataflux_download_optimization_params) is not None
     if not joins or client is None or settings_of(client) is None:
         return
     granted = client.bucket(dataset.bucket_name).test_iam_permissions(list(_PERMISSIONS))

@@ -46,8 +46,6 @@ MODIFIED_RETRY = LIBRARY_RETRY
 # The objects and bytes that the engine reads, and returns, at a time.
 _GROUP_OBJECTS = 32
 _GROUP_BYTES = 16 << 20
-# The default of the datasets.
-_DEFAULT_COMPOSITE_BYTES = 100_000_000
 
 _logger = logging.getLogger(__name__)
 
@@ -284,7 +282,7 @@ def _read(
     retry_config: Any,
     threads: int = 1,
 ) -> Iterator[bytes]:
-    join = _join_options(params)
+    join = join_options(params)
     bucket = _open(storage_client, bucket_name, retry_config, threads, join)
     with contextlib.closing(bucket.read_groups(_grouped(objects, join))) as contents_of_groups:
         for contents in contents_of_groups:
@@ -297,12 +295,6 @@ def _grouped(
     # Each group is joined as a whole.
     max_bytes = _GROUP_BYTES if join is None else join.max_size_bytes
     return grouped(objects, lambda each: each[1], max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
-
-
-def _join_options(params: DataFluxDownloadOptimizationParams | None) -> JoinOptions | None:
-    return join_options(
-        _DEFAULT_COMPOSITE_BYTES if params is None else params.max_composite_object_size
-    )
 
 
 def _open(
