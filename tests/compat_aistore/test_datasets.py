@@ -348,6 +348,18 @@ def test_objects_of_an_own_iterable_dataset_are_read_ahead(
     assert count("media") >= 2 * len(objects) + 32
 
 
+@pytest.mark.parametrize(
+    ("wanted", "most"), [([7], 1), ([0, 40, 80], 3), ([99, 50, 2], 3), ([40, 41, 99], 100)]
+)
+def test_who_reads_objects_here_and_there_has_only_those_read(
+    objects: dict[str, bytes], count: Count, wanted: list[int], most: int
+) -> None:
+    values = [*AISIterDataset(URL)._create_objects_iter()]
+    contents = [values[i].get_reader().read_all() for i in wanted]
+    assert contents == [objects[f"train/{i:03d}"] for i in wanted]
+    assert len(wanted) <= count("media") <= most
+
+
 def test_an_object_that_is_read_twice_or_late_is_the_right_one(objects: dict[str, bytes]) -> None:
     class Restless(OwnIter):
         def __iter__(self) -> Any:

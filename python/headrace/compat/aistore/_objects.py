@@ -9,10 +9,18 @@ import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
 from contextvars import ContextVar
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from headrace import ObjectIndex, Store
@@ -43,8 +51,10 @@ __all__ = [
 BLOCK_OBJECTS = 32
 BLOCK_BYTES = 8 << 20
 
-# The parts, by id, from which this thread takes the objects of one batch.
-_batches: ContextVar[Mapping[int, Ahead]] = ContextVar("_batches", default={})  # noqa: B039 - only read
+# What gives the contents of the objects of the batch that this thread reads, by part and number.
+_batch: ContextVar[Mapping[tuple[int, int], Callable[[], bytes | None]]] = ContextVar(
+    "_batch", default=MappingProxyType({})
+)
 
 
 class ListedSize:
@@ -97,19 +107,12 @@ class StoredPart:
         return _object_type(self.bucket)(self, index)
 
     def items(self, indices: range) -> Iterator[StoredObject]:
-        """Yield objects whose contents are read ahead once somebody reads one of them."""
-
-        def blocks() -> Iterator[list[int]]:
-            return grouped(
-                indices, self.size_bytes, max_objects=BLOCK_OBJECTS, max_bytes=BLOCK_BYTES
-            )
-
-        ahead = Ahead(self, blocks())
-        for number, block in enumerate(blocks()):
-            for index in block:
-                value = self.item(index)
-                value._take = functools.partial(ahead.take, number)
-                yield value
+        """Yield objects whose contents are read ahead once somebody reads two neighbours."""
+        ahead = Ahead(self, indices)
+        for position, index in enumerate(indices):
+            value = self.item(index)
+            value._take = functools.partial(ahead.take, position)
+            yield value
 
     def sizes(self) -> memoryview:
         """Return the sizes of all objects, as a buffer of int64."""
@@ -170,46 +173,60 @@ def sizes_of(objects: Sequence[Any]) -> array[int]:
 
 
 class Ahead:
-    """The contents of objects that are read block by block, once one of them is asked for.
+    """The contents of objects that are asked for one by one, and read block by block, ahead.
 
-    While a block is in use, the next ones are read.
+    It begins with an object that follows on the one before, and ends where nobody asks for any of a
+    block: who reads some objects here and there has each of them read alone.
 
     Args:
         part: where the objects are.
-        blocks: their numbers there.
+        indices: their numbers there, in the order in which they may be asked for.
+        last: the position among them of the one that counts as asked for before the first.
     """
 
-    def __init__(self, part: StoredPart, blocks: Iterable[Sequence[int]]) -> None:
+    def __init__(self, part: StoredPart, indices: Sequence[int], last: int = -2) -> None:
         self._part = part
-        self._blocks = iter(blocks)
-        self._read: Iterator[dict[int, Any]] | None = None
-        self._number = -1
-        self._contents: dict[int, Any] = {}
+        self._indices = indices
+        self._last = last
+        self._read: Generator[list[Any]] | None = None
+        self._contents: list[Any] = []  # of the positions from begin to end
+        self._begin = self._end = 0
         self._lock = threading.Lock()  # a subclass may read by threads
 
-    def take(self, number: int, index: int) -> bytes | None:
-        """Return the content of an object of a block; None if that is not here any more."""
+    def take(self, position: int) -> bytes | None:
+        """Return the content of an object; None if it is to be read alone."""
         with self._lock, as_sdk_raises():
-            if self._read is None:
-                self._read = self._read_blocks()
-            while self._number < number:
-                self._contents = next(self._read, {})
-                self._number += 1
-            found = self._contents.pop(index, None) if self._number == number else None
+            follows, self._last = position == self._last + 1, position
+            if position >= self._end and self._read is not None:
+                self._next_block(self._read)
+            if position >= self._end:
+                if self._read is not None:
+                    self._read.close()
+                    self._read = None
+                if not follows:
+                    return None
+                self._begin = self._end = position
+                self._read = self._blocks(position)
+                self._next_block(self._read)
+            if position < self._begin:
+                return None
+            at = position - self._begin
+            found, self._contents[at] = self._contents[at], None
             if isinstance(found, Exception):
                 raise found
             return None if found is None else found.bytes()
 
-    def _read_blocks(self) -> Iterator[dict[int, Any]]:
-        under_way: deque[Sequence[int]] = deque()
+    def _next_block(self, read: Iterator[list[Any]]) -> None:
+        self._contents = next(read, [])
+        self._begin, self._end = self._end, self._end + len(self._contents)
 
-        def batches() -> Iterator[ObjectIndex]:
-            for block in self._blocks:
-                under_way.append(block)
-                yield self._part.objects.select(block)
-
-        for contents in self._part.store_here.read_batches(batches(), errors="return"):
-            yield dict(zip(under_way.popleft(), contents, strict=True))
+    def _blocks(self, position: int) -> Generator[list[Any]]:
+        blocks = grouped(
+            self._indices[position:], self._part.size_bytes,
+            max_objects=BLOCK_OBJECTS, max_bytes=BLOCK_BYTES,
+        )  # fmt: skip
+        batches = (self._part.objects.select(block) for block in blocks)
+        yield from self._part.store_here.read_batches(batches, errors="return")
 
 
 class StoredObject:
@@ -222,7 +239,7 @@ class StoredObject:
 
     def __init__(self, part: StoredPart, index: int) -> None:
         self._part, self._index = part, index
-        self._take: Callable[[int], bytes | None] | None = None
+        self._take: Callable[[], bytes | None] | None = None
 
     @property
     def name(self) -> str:
@@ -279,9 +296,9 @@ class StoredObject:
         )
 
     def _read(self) -> bytes:
-        content = None if self._take is None else self._take(self._index)
+        content = None if self._take is None else self._take()
         if content is None:
-            content = Ahead(self._part, [[self._index]]).take(0, self._index)
+            content = Ahead(self._part, [self._index], last=-1).take(0)
         assert content is not None
         return content
 
@@ -421,24 +438,28 @@ class ObjectList(MutableSequence[Any]):
             return [self[each] for each in range(len(self))[index]]
         part, local = self.locate(index)
         item = part.item(local)
-        batch = _batches.get().get(id(part))
-        if batch is not None:
-            item._take = functools.partial(batch.take, 0)
+        if isinstance(item, StoredObject):
+            item._take = _batch.get().get((id(part), local))
         return item
 
     @context
     def as_batch(self, indices: Iterable[int]) -> Iterator[None]:
         """Let these objects, taken from the list in this thread, be read together."""
-        parts: dict[int, tuple[StoredPart, dict[int, None]]] = {}
+        parts: dict[StoredPart, dict[int, None]] = {}
         for index in indices:
             part, local = self.locate(index)
             if isinstance(part, StoredPart):
-                parts.setdefault(id(part), (part, {}))[1][local] = None
-        token = _batches.set({key: Ahead(part, [[*each]]) for key, (part, each) in parts.items()})
+                parts.setdefault(part, {})[local] = None
+        takers: dict[tuple[int, int], Callable[[], bytes | None]] = {}
+        for part, wanted in parts.items():
+            ahead = Ahead(part, [*wanted], last=-1)
+            for position, local in enumerate(wanted):
+                takers[id(part), local] = functools.partial(ahead.take, position)
+        token = _batch.set(takers)
         try:
             yield
         finally:
-            _batches.reset(token)
+            _batch.reset(token)
 
     def __iter__(self) -> Iterator[Any]:
         for part in self.parts:
