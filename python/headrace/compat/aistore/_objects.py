@@ -226,7 +226,7 @@ class Ahead:
             max_objects=BLOCK_OBJECTS, max_bytes=BLOCK_BYTES,
         )  # fmt: skip
         batches = (self._part.objects.select(block) for block in blocks)
-        yield from self._part.store_here.read_batches(batches, errors="return")
+        yield from self._part.store_here.read_batches(batches, on_error="return")
 
 
 class StoredObject:

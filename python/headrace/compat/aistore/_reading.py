@@ -110,7 +110,7 @@ def _read_run(
 
     with (
         as_sdk_raises(),
-        closing(_store(source).read_batches(batches(), errors="return")) as read,
+        closing(_store(source).read_batches(batches(), on_error="return")) as read,
     ):
         for contents in read:
             contents.reverse()  # the memory of each is free when it is copied
