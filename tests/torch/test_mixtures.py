@@ -235,7 +235,7 @@ def test_what_is_no_dataset_with_numbers_is_refused(parts: list[Any], tmp_path: 
         (7, "datasets is a int; it must be a list"),
         ("ab", "datasets is a str; it must be a list"),
         ([parts[0], 7], "dataset 1 is a int; it must be a dataset with a length"),
-        ([stream, parts[0]], "dataset 0 is a ShardStream, a stream without numbers"),
+        ([stream, parts[0]], "nobody knows how many samples the shards .* have.*headrace index"),
         ([parts[0], mix(parts, [1, 1, 1])], "dataset 1 is a mixture itself"),
     ):
         with pytest.raises(headrace.InvalidArgumentError, match=message):

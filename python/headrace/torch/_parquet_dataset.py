@@ -24,6 +24,7 @@ from headrace._store.store import Store
 from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
+from headrace.torch._parquet_part import ParquetPart
 from headrace.torch._parquet_rows import (
     OpenGroup,
     RowReader,
@@ -189,7 +190,8 @@ class ParquetDataset(PartStream[Item]):
             batch_size is not None or not drop_last,
             "drop_last leaves out a short batch, and there is no batch_size",
         )
-        self._open_groups = count("shuffle_groups", shuffle_groups, minimum=1) if shuffle else 1
+        self._shuffle_groups = count("shuffle_groups", shuffle_groups, minimum=1)
+        self._open_groups = self._shuffle_groups if shuffle else 1
         skipping = Skipping.of(on_error, max_skipped)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
@@ -284,6 +286,16 @@ class ParquetDataset(PartStream[Item]):
         if self._batch_size is not None:
             return self._made_batch(rows, self.epoch)
         return list(self._made_rows(rows, self.epoch))
+
+    # ---- as a part of what a `Loader` reads
+
+    def _sample_count(self) -> int:
+        return self.row_count
+
+    def _as_part(self) -> ParquetPart:
+        return ParquetPart(
+            self._groups, self._shuffle_groups, self._transform, self._chosen, repr(self)
+        )
 
     # ---- order
 

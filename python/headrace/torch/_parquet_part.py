@@ -1,0 +1,174 @@
+"""Rows of Parquet files as a part of what a `Loader` reads."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from headrace._base.errors import HeadraceError, add_note
+from headrace._store.chosen import Chosen
+from headrace.torch._parquet_files import GroupRead, GroupReads, RowGroups
+from headrace.torch._parquet_rows import Rows, columns_of, picked, rows_of
+from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
+
+__all__ = ["ParquetPart"]
+
+
+class ParquetPart(UnitPart):
+    """The rows of a `ParquetDataset`, of which a row group is a unit."""
+
+    def __init__(
+        self,
+        groups: RowGroups,
+        open_groups: int,
+        transform: Callable[[Any], Any] | None,
+        chosen: Chosen,
+        name: str,
+    ) -> None:
+        self._groups, self._transform, self._chosen, self._name = groups, transform, chosen, name
+        self._reads: GroupReads | None = None
+        self._fingerprint = groups.fingerprint
+        sizes = [groups.size_bytes(group) for group in range(len(groups))]
+        window = -(-groups.firsts[-1] * open_groups // len(groups))
+        super().__init__(
+            MeanSizes(groups.files, torch.tensor(groups.firsts, device="cpu"), sizes),
+            groups.firsts,
+            window,
+        )
+        self.stores = groups.stores
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether a batch of its samples may be made of whole columns."""
+        return self._transform is None
+
+    def columns(self, samples: Sequence[Held]) -> dict[str, Any]:
+        """Return the columns of these samples, which may be of several reads or come repeatedly."""
+        by_read: dict[int, tuple[_Read, list[int]]] = {}
+        order = array("q", bytes(8 * len(samples)))
+        places: list[tuple[int, int]] = []
+        for each in samples:
+            read, at = each.value
+            of_read = by_read.setdefault(id(read), (read, []))[1]
+            places.append((id(read), len(of_read)))
+            of_read.append(at)
+        if len(by_read) == 1:
+            ((read, taken),) = by_read.values()
+            return columns_of(read.rows(taken).table)
+        begins, begin = {}, 0
+        for key, (_, of_read) in by_read.items():
+            begins[key] = begin
+            begin += len(of_read)
+        for number, (key, at) in enumerate(places):
+            order[number] = begins[key] + at
+        parts = [read.rows(taken) for read, taken in by_read.values()]
+        return columns_of(Rows.joined(parts, memoryview(order)).table)
+
+    def url(self, index: int) -> str:
+        """Return the URL of the file of a row."""
+        return self._groups.url(self._groups.group_of(index))
+
+    def _member(self, _: int) -> None:
+        return None
+
+    def _opened(self) -> Any:
+        return self._reads_here().opened()
+
+    def _reads_here(self) -> GroupReads:
+        if self._reads is None or not self._reads.is_valid:
+            self._reads = GroupReads(self._groups)
+        return self._reads
+
+    def _open(self, unit: int, first: int) -> _Group:  # noqa: ARG002
+        return _Group(self._reads_here().start(unit), self._groups.rows[unit])
+
+    def _held(
+        self, found: Sequence[tuple[Any, Sequence[int]]], indices: Sequence[int]
+    ) -> list[Held]:
+        read = _Read([rows for rows, _ in found])
+        return [Held((read, at), self.url(index), index) for at, index in enumerate(indices)]
+
+    def _made(self, held: Held) -> Any:
+        read, at = held.value
+        row = read.row(at)
+        if self._transform is None:
+            return row
+        try:
+            return self._transform(row)
+        except Exception as error:
+            groups, group = self._groups, self._groups.group_of(held.index)
+            add_note(
+                error,
+                f"in row {held.index - groups.firsts[group]} of row group "
+                f"{groups.number_in_file[group]}, number {held.index} of the dataset",
+            )
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_reads": None}
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class _Read:
+    """Rows that were read together, as one table, and each as a dict once somebody needs one."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._rows = Rows.joined(parts)
+        self._lock = threading.Lock()
+        self._dicts: list[dict[str, Any]] | None = None
+
+    def row(self, at: int) -> dict[str, Any]:
+        with self._lock:
+            if self._dicts is None:
+                self._dicts = rows_of(self._rows.table)
+            return self._dicts[at]
+
+    def rows(self, places: list[int]) -> Rows:
+        if places == [*range(len(self._rows))]:
+            return self._rows
+        return picked(self._rows.table, 0, memoryview(array("q", places)))
+
+
+class _Group:
+    """A row group that is being read, and decoded by whoever takes rows of it first."""
+
+    def __init__(self, read: GroupRead, rows: int) -> None:
+        self._read = read
+        self._left = rows
+        self._lock = threading.Lock()
+        self._table: Any = None
+        self._error: HeadraceError | None = None
+
+    def has(self, _: Sequence[int]) -> bool:
+        return True
+
+    def ask(self, numbers: Sequence[int]) -> bool:
+        self._left -= len(numbers)
+        return self._left <= 0
+
+    def poll(self) -> bool:
+        return self._table is not None or self._read.poll()
+
+    def take(self, numbers: Sequence[int]) -> Rows:
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if self._table is None:
+                try:
+                    self._table = self._read.table()
+                except HeadraceError as error:
+                    self._error = error
+                    raise
+        return picked(self._table, 0, memoryview(array("q", numbers)))
+
+    def cancel(self) -> None:
+        self._read.cancel()
+
+    def close(self) -> None:
+        self._read.drain()
