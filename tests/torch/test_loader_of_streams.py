@@ -223,6 +223,15 @@ def test_shards_are_read_once_and_a_resume_reads_on_where_it_stopped(
     assert sum(tars.media(server)) - before < 17 * 53_000
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_plain_loop_has_the_order_of_a_loader(root: Path, shuffle: bool) -> None:
+    rows = ParquetDataset(root / "parquet", row_number, shuffle=shuffle, seed=5)
+    rows.set_epoch(2)
+    loader = Loader(ParquetDataset(root / "parquet", row_number), 7, shuffle=shuffle, seed=5)
+    loader.set_epoch(2)
+    assert list(rows) == torch.cat(list(loader)).tolist()
+
+
 def test_rows_without_a_transform_become_columns(root: Path) -> None:
     dataset = ParquetDataset(root / "parquet", columns=["number", "text", "pair"])
     batches = list(Loader(dataset, 10, shuffle=True))

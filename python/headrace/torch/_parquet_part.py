@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from headrace._base.errors import HeadraceError, add_note
 from headrace._store.chosen import Chosen
 from headrace.torch._parquet_files import GroupRead, GroupReads, RowGroups
-from headrace.torch._parquet_rows import Rows, columns_of, picked, rows_of
+from headrace.torch._parquet_rows import columns_of, joined, picked, rows_of
 from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
 
 __all__ = ["ParquetPart"]
@@ -48,25 +47,18 @@ class ParquetPart(UnitPart):
 
     def columns(self, samples: Sequence[Held]) -> dict[str, Any]:
         """Return the columns of these samples, which may be of several reads or come repeatedly."""
-        by_read: dict[int, tuple[_Read, list[int]]] = {}
-        order = array("q", bytes(8 * len(samples)))
-        places: list[tuple[int, int]] = []
-        for each in samples:
+        of_reads: dict[int, tuple[_Read, list[int], list[int]]] = {}
+        for place, each in enumerate(samples):
             read, at = each.value
-            of_read = by_read.setdefault(id(read), (read, []))[1]
-            places.append((id(read), len(of_read)))
-            of_read.append(at)
-        if len(by_read) == 1:
-            ((read, taken),) = by_read.values()
-            return columns_of(read.rows(taken).table)
-        begins, begin = {}, 0
-        for key, (_, of_read) in by_read.items():
-            begins[key] = begin
-            begin += len(of_read)
-        for number, (key, at) in enumerate(places):
-            order[number] = begins[key] + at
-        parts = [read.rows(taken) for read, taken in by_read.values()]
-        return columns_of(Rows.joined(parts, memoryview(order)).table)
+            _, rows, places = of_reads.setdefault(id(read), (read, [], []))
+            rows.append(at)
+            places.append(place)
+        tables = [
+            picked(read.table, torch.tensor(rows, device="cpu"))
+            for read, rows, _ in of_reads.values()
+        ]
+        places_of = [torch.tensor(places, device="cpu") for _, _, places in of_reads.values()]
+        return columns_of(joined(tables, places_of))
 
     def url(self, index: int) -> str:
         """Return the URL of the file of a row."""
@@ -87,9 +79,9 @@ class ParquetPart(UnitPart):
         return _Group(self._reads_here().start(unit), self._groups.rows[unit])
 
     def _held(
-        self, found: Sequence[tuple[Any, Sequence[int]]], indices: Sequence[int]
+        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
     ) -> list[Held]:
-        read = _Read([rows for rows, _ in found])
+        read = _Read(*zip(*found, strict=True))
         return [Held((read, at), self.url(index), index) for at, index in enumerate(indices)]
 
     def _made(self, held: Held) -> Any:
@@ -118,21 +110,16 @@ class ParquetPart(UnitPart):
 class _Read:
     """Rows that were read together, as one table, and each as a dict once somebody needs one."""
 
-    def __init__(self, parts: Sequence[Rows]) -> None:
-        self._rows = Rows.joined(parts)
+    def __init__(self, tables: Sequence[Any], places: Sequence[torch.Tensor]) -> None:
+        self.table = joined(tables, places)
         self._lock = threading.Lock()
         self._dicts: list[dict[str, Any]] | None = None
 
     def row(self, at: int) -> dict[str, Any]:
         with self._lock:
             if self._dicts is None:
-                self._dicts = rows_of(self._rows.table)
+                self._dicts = rows_of(self.table)
             return self._dicts[at]
-
-    def rows(self, places: list[int]) -> Rows:
-        if places == [*range(len(self._rows))]:
-            return self._rows
-        return picked(self._rows.table, 0, memoryview(array("q", places)))
 
 
 class _Group:
@@ -145,17 +132,17 @@ class _Group:
         self._table: Any = None
         self._error: HeadraceError | None = None
 
-    def has(self, _: Sequence[int]) -> bool:
+    def has(self, _: torch.Tensor) -> bool:
         return True
 
-    def ask(self, numbers: Sequence[int]) -> bool:
+    def ask(self, numbers: torch.Tensor) -> bool:
         self._left -= len(numbers)
         return self._left <= 0
 
     def poll(self) -> bool:
         return self._table is not None or self._read.poll()
 
-    def take(self, numbers: Sequence[int]) -> Rows:
+    def take(self, numbers: torch.Tensor) -> Any:
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -165,7 +152,7 @@ class _Group:
                 except HeadraceError as error:
                     self._error = error
                     raise
-        return picked(self._table, 0, memoryview(array("q", numbers)))
+        return picked(self._table, numbers)
 
     def cancel(self) -> None:
         self._read.cancel()

@@ -65,11 +65,13 @@ class ShardPart(UnitPart):
         return _Shard(self._stream._shard_read(unit, first), self._stream.url(unit), first, count)
 
     def _held(
-        self, found: Sequence[tuple[Any, Sequence[int]]], indices: Sequence[int]
+        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
     ) -> list[Held]:
+        places = torch.cat([at for _, at in found])
         fields = [each for of_shard, _ in found for each in of_shard]
         return [
-            Held(each, each["__url__"], index) for each, index in zip(fields, indices, strict=True)
+            Held(fields[at], fields[at]["__url__"], index)
+            for at, index in zip(places.argsort().tolist(), indices, strict=True)
         ]
 
     def _seed_samples(
@@ -106,27 +108,28 @@ class _Shard:
         self._held: dict[int, dict[str, Any]] = {}
         self._error: HeadraceError | None = None
 
-    def has(self, numbers: Sequence[int]) -> bool:
-        return min(numbers) >= self._first and self._asked.isdisjoint(numbers)
+    def has(self, numbers: torch.Tensor) -> bool:
+        return int(numbers.min()) >= self._first and self._asked.isdisjoint(numbers.tolist())
 
-    def ask(self, numbers: Sequence[int]) -> bool:
-        self._asked.update(numbers)
+    def ask(self, numbers: torch.Tensor) -> bool:
+        self._asked.update(numbers.tolist())
         return len(self._asked) >= self._left
 
     def poll(self) -> bool:
         return False  # nobody knows
 
-    def take(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        wanted = set(numbers)
+    def take(self, numbers: torch.Tensor) -> list[dict[str, Any]]:
+        order = numbers.tolist()
+        wanted = set(order)
         with self._lock:
             while not wanted <= self._held.keys():
                 if self._error is not None:
                     raise self._error
                 self._read_on()
-            taken = {number: self._held.pop(number) for number in dict.fromkeys(numbers)}
-        if len(taken) == len(numbers):
-            return list(taken.values()) if [*taken] == [*numbers] else [taken[at] for at in numbers]
-        return [dict(taken[at]) for at in numbers]  # a mixture has it twice
+            taken = {number: self._held.pop(number) for number in dict.fromkeys(order)}
+        if len(taken) == len(order):
+            return list(taken.values())
+        return [dict(taken[at]) for at in order]  # a mixture has it twice
 
     def _read_on(self) -> None:
         try:

@@ -458,7 +458,7 @@ class ShardStream(PartStream[Item], Objects):
             yield from yielded(ended=True)
             # A reader cannot know it of the others, or of what others have yielded before.
             start = reader.start
-            is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
+            is_all = start.lanes == 1 and start.base == self._first_base()
             skips.tell_total()
             if skips.count > 0 and not reader.yielded and is_all:
                 raise skips.nothing_left(None)

@@ -25,7 +25,7 @@ from headrace.torch._pinning import Pinning
 from headrace.torch._shard_stream import ShardStream
 from headrace.torch._token_dataset import TokenDataset
 from headrace.torch._unit_reads import UnitPart
-from headrace.torch._units import Units
+from headrace.torch._units import Units, numbers_below
 
 __all__ = ["Reads", "Source", "source_of"]
 
@@ -260,7 +260,7 @@ class Source:
             numbers = self.numbers[numbers]
         if len(self.parts) == 1:
             return [(self.parts[0], numbers.numpy(), None)]
-        owners = torch.searchsorted(self._ends, numbers, right=True)
+        owners = numbers_below(self._ends, numbers)
         shares: list[tuple[Part, Any, list[int] | None]] = []
         for owner in sorted(set(owners.tolist())):
             places = (owners == owner).nonzero().squeeze(1)

@@ -16,7 +16,7 @@ from headrace import _engine
 from headrace._base.errors import HeadraceError
 from headrace._store.chosen import Chosen
 from headrace._store.store import Store
-from headrace.torch._units import Units
+from headrace.torch._units import Units, numbers_below
 
 __all__ = ["Held", "MeanSizes", "OpenUnit", "UnitPart", "UnitReads"]
 
@@ -27,11 +27,11 @@ _SPARE_UNITS = 2
 class OpenUnit(Protocol):
     """A unit that is being read. Thread: any."""
 
-    def has(self, numbers: Sequence[int]) -> bool:
+    def has(self, numbers: torch.Tensor) -> bool:
         """Return whether these samples, by their numbers in the unit, can still be asked for."""
         ...
 
-    def ask(self, numbers: Sequence[int]) -> bool:
+    def ask(self, numbers: torch.Tensor) -> bool:
         """Note that these samples will be taken; return whether no others are left."""
         ...
 
@@ -39,7 +39,7 @@ class OpenUnit(Protocol):
         """Return whether `take` would not wait."""
         ...
 
-    def take(self, numbers: Sequence[int]) -> Any:
+    def take(self, numbers: torch.Tensor) -> Any:
         """Wait for samples that were asked for, and return them.
 
         Raises:
@@ -83,7 +83,7 @@ class MeanSizes:
 
     def sizes(self, indices: Any) -> Any:
         """Return how many bytes of its unit each sample takes, on average."""
-        units = torch.searchsorted(self._firsts, _numbers(indices), right=True) - 1
+        units = numbers_below(self._firsts, _numbers(indices)) - 1
         counts = self._firsts[units + 1] - self._firsts[units]
         return array("q", (self._unit_bytes[units] // counts).tolist())
 
@@ -135,9 +135,9 @@ class UnitPart:
         raise NotImplementedError
 
     def _held(
-        self, found: Sequence[tuple[Any, Sequence[int]]], indices: Sequence[int]
+        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
     ) -> list[Held]:
-        """Return samples in order, of what units gave for some places each."""
+        """Return samples with these numbers, of what units gave for some of their places each."""
         raise NotImplementedError
 
     def _seed_samples(
@@ -160,22 +160,26 @@ class UnitPart:
         if self._pid != os.getpid():
             self._forget()  # the engine's reads are another process's
         numbers = _numbers(indices)
-        units = torch.searchsorted(self._firsts, numbers, right=True) - 1
-        shares = []
+        units = numbers_below(self._firsts, numbers) - 1
+        shares, begun = [], []
         for unit in dict.fromkeys(units.tolist()):  # in the order in which they are needed
             places = (units == unit).nonzero().squeeze(1)
-            own = (numbers[places] - self._firsts[unit]).tolist()
-            shares.append((self._opened_unit(unit, own), own, places.tolist()))
-        return UnitReads(self, numbers.tolist(), shares)
+            own = numbers[places] - self._firsts[unit]
+            shared = self._opened_unit(unit, own)
+            if not shared.is_begun:
+                begun.append(unit)
+                shared.is_begun = True
+            shares.append((shared, own, places))
+        return UnitReads(self, numbers, shares, begun)
 
-    def _opened_unit(self, unit: int, numbers: list[int]) -> _Shared:
+    def _opened_unit(self, unit: int, numbers: torch.Tensor) -> _Shared:
         kept = self._kept.pop(unit, None)
         if kept is not None and not kept.unit.has(numbers):
             kept.let_go()
             kept = None
         if kept is None:
             # Later samples of a window may come earlier in their unit.
-            first = max(0, min(numbers) - max(0, self.units.window - 1))
+            first = max(0, int(numbers.min()) - max(0, self.units.window - 1))
             kept = _Shared(self._open(unit, first))
         kept.use()
         if kept.unit.ask(numbers):
@@ -198,7 +202,7 @@ class UnitPart:
         self._kept: OrderedDict[int, _Shared] = OrderedDict()
 
     def _unit_of(self, index: int) -> int:
-        return int(torch.searchsorted(self._firsts, index, right=True)) - 1
+        return int(numbers_below(self._firsts, torch.tensor([index], device="cpu"))) - 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": OrderedDict()}
@@ -209,6 +213,8 @@ class _Shared:
 
     def __init__(self, unit: OpenUnit) -> None:
         self.unit = unit
+        self.is_begun = False
+        """Whether somebody has counted it as begun."""
         self._lock = threading.Lock()
         self._users = 1  # whoever keeps it
 
@@ -230,10 +236,15 @@ class UnitReads:
     def __init__(
         self,
         part: UnitPart,
-        indices: Sequence[int],
-        shares: list[tuple[_Shared, list[int], list[int]]],
+        indices: torch.Tensor,
+        shares: list[tuple[_Shared, torch.Tensor, torch.Tensor]],
+        begun: Sequence[int],
     ) -> None:
-        self._part, self._indices, self._shares = part, indices, shares
+        self._part, self._shares = part, shares
+        self.indices = indices
+        """The numbers of the samples."""
+        self.begun = begun
+        """The units that nobody was reading before."""
         self._lock = threading.Lock()
 
     def cancel(self) -> None:
@@ -261,25 +272,34 @@ class UnitReads:
 
     def take(self, *, return_errors: bool) -> list[Any]:
         """Wait, and return what was read, or the errors in its place."""
-        samples: list[Any] = [None] * len(self._indices)
-        found: list[tuple[Any, Sequence[int]]] = []
+        found, lost = self.take_units()
+        if lost and not return_errors:
+            raise lost[0][0]
+        samples: list[Any] = [None] * len(self.indices)
+        for error, places in lost:
+            for at in places.tolist():
+                samples[at] = error
+        there = [at for at, each in enumerate(samples) if each is None]
+        if there:
+            held = self._part._held(found, self.indices[there].tolist())
+            for at, each in zip(there, held, strict=True):
+                samples[at] = each
+        return samples
+
+    def take_units(self) -> tuple[list[tuple[Any, torch.Tensor]], list[tuple[Any, torch.Tensor]]]:
+        """Wait, and return what the units gave, or their errors, each with the places of its
+        samples among all.
+        """
+        found, lost = [], []
         try:
             for shared, numbers, places in self._shares:
                 try:
                     found.append((shared.unit.take(numbers), places))
                 except HeadraceError as error:
-                    if not return_errors:
-                        raise
-                    for at in places:
-                        samples[at] = error
+                    lost.append((error, places))
         finally:
             self._let_go()
-        if found:
-            there = [at for _, places in found for at in places]
-            held = self._part._held(found, [self._indices[at] for at in there])
-            for at, each in zip(there, held, strict=True):
-                samples[at] = each
-        return samples
+        return found, lost
 
     def _let_go(self) -> None:
         with self._lock:
@@ -291,5 +311,6 @@ class UnitReads:
 def _numbers(indices: Any) -> torch.Tensor:
     if isinstance(indices, torch.Tensor):
         return indices
-    given = indices if isinstance(indices, memoryview) else list(indices)
-    return torch.as_tensor(given, dtype=torch.int64, device="cpu")
+    if isinstance(indices, memoryview) and len(indices) > 0:
+        return torch.frombuffer(indices, dtype=torch.int64)
+    return torch.as_tensor(list(indices), dtype=torch.int64, device="cpu")

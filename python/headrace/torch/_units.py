@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 
 from headrace import _engine
 
-__all__ = ["Lanes", "UnitOrder", "Units", "UnitsDrawn"]
+__all__ = ["Lanes", "UnitOrder", "Units", "UnitsDrawn", "numbers_below"]
 
 # Seeds of the orders of windows, and of the parts of a mixture, are none of the samples' own.
 _OF_WINDOWS, _OF_PARTS = 1 << 61, 1 << 62
@@ -112,15 +112,17 @@ class UnitOrder:
         return self.pick([position])[0]
 
     def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
-        return self._numbers(torch.arange(begin, end, step, device="cpu"))
+        return _view(self.numbers(torch.arange(begin, end, step, device="cpu")))
 
     def pick(self, positions: Sequence[int]) -> memoryview:
-        return self._numbers(torch.tensor(list(positions), dtype=torch.int64, device="cpu"))
+        wanted = torch.tensor(list(positions), dtype=torch.int64, device="cpu")
+        return _view(self.numbers(wanted))
 
-    def _numbers(self, positions: torch.Tensor) -> memoryview:
+    def numbers(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of the samples at these positions."""
         places = self._unlaid(positions)
         if self._sources is None:
-            return _view(self._pass(0, self._epoch).numbers(places))
+            return self._pass(0, self._epoch).numbers(places)
         drawn = (
             torch.frombuffer(self._sources.pick(places.tolist()) or bytearray(0), dtype=torch.int64)
             if len(places)
@@ -138,7 +140,7 @@ class UnitOrder:
                 at = places[own][of_pass] - number * samples
                 taken[of_pass] = self._pass(owner, number).numbers(at)
             found[own] = taken + self._begins[owner]
-        return _view(found)
+        return found
 
     def _pass(self, part: int, number: int) -> _Pass:
         found = self._passes.pop((part, number), None)
@@ -164,7 +166,7 @@ class UnitOrder:
         lane, in_lane = positions // run % lanes, positions // (run * lanes) * run + positions % run
         rest = positions >= body
         behind = positions[rest] - body
-        lane[rest] = torch.searchsorted(begins, behind, right=True) - 1
+        lane[rest] = numbers_below(begins, behind) - 1
         in_lane[rest] = rounds * run + behind - begins[lane[rest]]
         firsts = torch.tensor([count * lane // lanes for lane in range(lanes)], device="cpu")
         return firsts[lane] + in_lane
@@ -201,7 +203,7 @@ class _Pass:
                 )
                 order = _engine.Order(size, seed, self._number, True)
                 places[own] = _picked(order, places[own] - begin) + begin
-        return places + self._shifts[torch.searchsorted(self._ends, places, right=True)]
+        return places + self._shifts[numbers_below(self._ends, places)]
 
 
 def _view(numbers: torch.Tensor) -> memoryview:
@@ -214,7 +216,10 @@ def _picked(order: _engine.Order, places: torch.Tensor) -> torch.Tensor:
     return torch.frombuffer(found, dtype=torch.int64) if len(places) else places
 
 
-def units_of(counts: Iterable[int], window: int) -> Units:
-    """Return what an order knows of a dataset whose units have so many samples."""
-    of_each = torch.tensor(list(counts), dtype=torch.int64, device="cpu")
-    return Units(of_each, int(of_each.sum()), window)
+def numbers_below(ends: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return for each place how many of the ascending `ends` it has reached.
+
+    torch.searchsorted asks its threads, which takes milliseconds where others use the cores.
+    """
+    found: Any = ends.numpy().searchsorted(places.numpy(), side="right")
+    return torch.from_numpy(found)
