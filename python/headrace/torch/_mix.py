@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from headrace import _engine
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
-from headrace.torch._arguments import count, seed_or_epoch
+from headrace.torch._arguments import int64_count, seed_or_epoch
 from headrace.torch._batch_costs import numbers_of
 from headrace.torch._shared_place import SharedPlace
 from headrace.torch._signatures import Item
@@ -110,12 +110,11 @@ class Mixture(Dataset[Item]):
     ) -> None:
         self.datasets = _checked(datasets)
         given: Any = weights
+        is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
         require(
-            hasattr(given, "__len__")
-            and not isinstance(given, str)
-            and len(given) == len(self.datasets),
-            f"weights is {given!r}, and there are {len(self.datasets)} datasets: give a number for "
-            "each",
+            (is_list or getattr(given, "ndim", 0) == 1) and len(given) == len(self.datasets),
+            f"weights is {given!r}, and there are {len(self.datasets)} datasets: give a list or an "
+            "array with a number for each",
         )
         self._weights = numbers_of("weights", weights, None, len(self.datasets))
         sizes: list[int] = [_size(part) for part in self.datasets]
@@ -126,7 +125,7 @@ class Mixture(Dataset[Item]):
         self._sizes = sizes
         self._count = total
         if num_samples is not None:
-            self._count = count("num_samples", num_samples, minimum=1)
+            self._count = int64_count("num_samples", num_samples, minimum=1)
         self._in_order = self.shares(shuffle=False)
         self._shared = SharedPlace()  # the epoch of torch's DataLoader
 
@@ -142,9 +141,15 @@ class Mixture(Dataset[Item]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that torch's DataLoader reads, as `MapDataset.set_epoch`."""
         self._shared.move(seed_or_epoch("epoch", epoch))
-        for part in self.datasets:
+        parts: list[Any] = [*self.datasets]
+        while parts:
+            part = parts.pop()
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
+            elif isinstance(part, Subset):
+                parts.append(part.dataset)
+            elif isinstance(part, ConcatDataset):
+                parts += part.datasets
 
     def __len__(self) -> int:
         return self._count
