@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,7 @@ def test_a_checker_sees_the_keywords_that_there_are(
     keywords: Any, function: Callable[..., Any], besides: set[str]
 ) -> None:
     seen = {*keywords.__annotations__}
+    assert seen <= typing.get_type_hints(keywords).keys()
     options = {*StoreOptions.__annotations__}
     assert {*LoadOptions.__annotations__} == options - {"verify"}
     own = keywords_of(function, besides)

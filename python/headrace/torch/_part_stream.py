@@ -20,6 +20,7 @@ from headrace.torch._arguments import (
     warn_of_overlooked_ranks,
 )
 from headrace.torch._epochs import Epochs, failing, reader_of
+from headrace.torch._left import Left
 from headrace.torch._place import Objects, Place, skipped_in_state, skipped_of_state
 from headrace.torch._shard_window import has_left, may_have_left
 from headrace.torch._shard_work import (
@@ -51,7 +52,7 @@ class Start:
     lane: int
     lanes: int
     world_size: int
-    base: Base
+    base: Base | Left
     yielded: int = 0
     begun: int = 0
     parts: tuple[Part, ...] = ()
@@ -230,7 +231,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         return Start(
             **values,
             parts=tuple(Part.from_state(part) for part in parts),
-            base=Base.from_state(state.get("base")),
+            base=self._base_of(state.get("base")),
             sharing=tuple(sharing),
             skipped=skipped_of_state(state),
         )
@@ -254,10 +255,16 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         )
         starts.sort(key=lambda each: each.lane)
         require_all([each.lane for each in starts], first.lanes)
-        deal, _ = self._deal(first)
-        readers = [(each.yielded, each.begun, each.parts) for each in starts]
-        left = left_over(deal, first.base, readers)
+        left = self._left_of(starts)
         return Start(first.epoch, 0, 0, 0, left, skipped=max(each.skipped for each in starts))
+
+    def _left_of(self, starts: Sequence[Start]) -> Base | Left:
+        """Return what all readers together have left, given all that there were in turn."""
+        deal, _ = self._deal(starts[0])
+        readers = [(each.yielded, each.begun, each.parts) for each in starts]
+        base = starts[0].base
+        assert isinstance(base, Base)
+        return left_over(deal, base, readers)
 
     def _start_at(self, epoch: int, start: Start | None) -> Start:
         """Return where this reader begins a pass of an epoch, or the rest of one."""
@@ -275,11 +282,6 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
                 f"{lane} of {lanes}: go on with as many ranks and workers as there were, or give "
                 "load_state_dict the states of all readers"
             )
-        require(
-            start.sharing == self._sharing(),
-            "the state is of batches of another size: go on with the same batch_size and "
-            "drop_last, or give load_state_dict the states of all readers, in a list",
-        )
         return start
 
     def _skips(self, start: Start) -> Skips:
@@ -289,8 +291,13 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
             samples = self._epoch_samples
         return Skips(self._skipping, self, start.epoch, samples, start.skipped)
 
-    def _first_base(self) -> Base:
+    def _first_base(self) -> Base | Left:
+        """Return what is left of an epoch that begins."""
         return Base(left=-1 if self._epoch_samples is None else self._epoch_samples)
+
+    def _base_of(self, state: Any) -> Base | Left:
+        """Return what a saved state says is left for all readers."""
+        return Base.from_state(state)
 
     def _lane(self) -> tuple[int, int]:
         return reader_of(self._ranks)
@@ -313,6 +320,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
     def _deal(self, start: Start) -> tuple[Deal, tuple[int, ...] | None]:
         """Return who reads what of a base, and how many samples each reader yields."""
         epoch, base, lanes, world_size = start.epoch, start.base, start.lanes, start.world_size
+        assert isinstance(base, Base)
         shards = self._count_of_parts
         if not self._firsts:
             if base.left < 0:
@@ -346,11 +354,15 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
             parts = [with_end(part, count_at) for part in base.parts]
             total = sum(part.end - part.begin - len(gone_of(part)) for part in parts)
             total += sum(count_at(position) for position in range(base.frontier, shards))
-        remainder = total % world_size
-        if remainder and self._uneven != "keep":
-            total += world_size - remainder if self._uneven == "pad" else -remainder
-        quotas = self._shares(total, lanes, world_size, start.sharing)
+        quotas = self._quotas(start, total)
         return EvenDeal(base, quotas, count_at, gone_of), quotas
+
+    def _quotas(self, start: Start, total: int) -> tuple[int, ...]:
+        """Return how many of the samples that are left each reader yields."""
+        remainder = total % start.world_size
+        if remainder and self._uneven != "keep":
+            total += start.world_size - remainder if self._uneven == "pad" else -remainder
+        return self._shares(total, start.lanes, start.world_size, start.sharing)
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()

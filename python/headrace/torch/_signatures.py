@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
+import torch
+
+from headrace._base.on_error import OnError
+from headrace._base.progress import CountOption
 from headrace._engine import ObjectIndex
+from headrace._store.chosen import OptionalSuffix
 from headrace._store.settings import StoreOptions
 
 if TYPE_CHECKING:
     from typing import overload
-
-    import torch
-
-    from headrace._base.on_error import OnError
-    from headrace._base.progress import CountOption
-    from headrace._store.chosen import OptionalSuffix
-    from headrace.torch._shuffling import Shuffle
 else:
 
     def overload(function):
@@ -41,11 +39,14 @@ __all__ = [
     "ParquetKeywords",
     "RankKeywords",
     "ShardKeywords",
+    "Shuffle",
     "Stacked",
     "StreamKeywords",
     "TableKeywords",
     "overload",
 ]
+
+Shuffle = bool | Literal["block"]
 
 Item = TypeVar("Item", covariant=True)
 """What a dataset has at a number, or yields."""
