@@ -26,6 +26,7 @@ from typing import Any
 from headrace import ObjectIndex, Store
 from headrace import open as open_object
 from headrace._base.contexts import context
+from headrace._process.freed_memory import keep_freed_memory
 from headrace.compat._objects import grouped
 from headrace.compat.aistore._clients import store_of_bucket
 from headrace.compat.aistore._errors import as_sdk_raises
@@ -99,6 +100,7 @@ class StoredPart:
         """The same, with the settings of a DataLoader's worker in one."""
         store = self.store
         if self._here is None or self._here[0] != os.getpid():
+            keep_freed_memory()
             self._here = os.getpid(), store_in_this_process(store, self.objects)
         return self._here[1]
 
