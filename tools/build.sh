@@ -1,19 +1,16 @@
 #!/usr/bin/env bash
 # Configures and builds one CMake preset in build/PRESET. usage: tools/build.sh PRESET [TARGET...]
 # `release-engine` is the release preset without the Python module, which needs .venv; `release` adds that to it.
-# The release preset has AWS-LC for TLS, as the wheels do, unless HEADRACE_SYSTEM_TLS is set; the other presets have the
-# system's OpenSSL.
+# TLS is the system's OpenSSL. Two builds have AWS-LC instead, as the wheels do: `asan`, whose C++ tests are thus those
+# of AWS-LC, and `release` where HEADRACE_AWS_LC is set, to measure what a wheel's user gets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1
 preset=${kind%-engine}
-settings=()
-if [[ $preset == release ]]; then
-  settings=(-DHEADRACE_AWS_LC=)
-  if [[ -z ${HEADRACE_SYSTEM_TLS:-} ]]; then
-    tools/aws_lc.sh
-    settings=("-DHEADRACE_AWS_LC=$PWD/build/aws-lc")
-  fi
+settings=(-DHEADRACE_AWS_LC=)
+if [[ $preset == asan || ($preset == release && -n ${HEADRACE_AWS_LC:-}) ]]; then
+  tools/aws_lc.sh
+  settings=("-DHEADRACE_AWS_LC=$PWD/build/aws-lc")
 fi
 if [[ $kind == release ]]; then
   settings+=(-DHEADRACE_BUILD_BINDINGS=ON "-DPython_EXECUTABLE=$PWD/.venv/bin/python")

@@ -32,7 +32,7 @@ int context_index() {
 
 std::string openssl_errors() {
   std::string text;
-  while (const unsigned long error = ERR_get_error()) {
+  while (const auto error = ERR_get_error()) {
     std::array<char, 256> line{};
     ERR_error_string_n(error, line.data(), line.size());
     if (!text.empty()) text += "; ";
