@@ -46,14 +46,12 @@ def refuse(endpoint: str) -> None:
 
 
 def main() -> None:
-    endpoint = sys.argv[1]
-    if "SSL_CERT_FILE" not in os.environ:
+    endpoint, ca_file = sys.argv[1:]
+    if os.environ.get("SSL_CERT_FILE") != ca_file:
+        os.environ.pop("SSL_CERT_FILE", None)
         refuse(endpoint)
-        os.execve(
-            sys.executable,
-            [sys.executable, *sys.argv],
-            {**os.environ, "SSL_CERT_FILE": sys.argv[2]},
-        )
+        os.environ["SSL_CERT_FILE"] = ca_file
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     open_store(endpoint).write("object", DATA)
     for _ in range(3):
         read_by_python(endpoint)
