@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Configures and builds one CMake preset in build/PRESET. usage: tools/build.sh PRESET [TARGET...]
 # `release-engine` is the release preset without the Python module, which needs .venv; `release` adds that to it.
-# TLS is the system's OpenSSL. Two builds have AWS-LC instead, as the wheels do: `asan`, whose C++ tests are thus those
-# of AWS-LC, and `release` where HEADRACE_AWS_LC is set, to measure what a wheel's user gets.
+# TLS is the system's OpenSSL. Where HEADRACE_AWS_LC is set, the release preset has AWS-LC instead, as the wheels do: to
+# measure or to test what their users get.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1
 preset=${kind%-engine}
 settings=(-DHEADRACE_AWS_LC=)
-if [[ $preset == asan || ($preset == release && -n ${HEADRACE_AWS_LC:-}) ]]; then
+if [[ $preset == release && -n ${HEADRACE_AWS_LC:-} ]]; then
   tools/aws_lc.sh
   settings=("-DHEADRACE_AWS_LC=$PWD/build/aws-lc")
 fi
