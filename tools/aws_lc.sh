@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds AWS-LC, the TLS library of the wheels, into build/aws-lc: its headers and two archives. The source comes from the
-# crate aws-lc-sys, pinned in cmake/aws-lc/Cargo.lock; only cargo's download is used, and no Rust is compiled.
+# Builds AWS-LC, the TLS library of the wheels, into build/aws-lc: its headers and two archives. The source comes from
+# the crate aws-lc-sys, pinned in cmake/aws-lc/Cargo.lock; only cargo's download is used, and no Rust is compiled.
 # docs/decisions/2026-11-29-tls-library.md says why.
 # usage: tools/aws_lc.sh
 set -euo pipefail

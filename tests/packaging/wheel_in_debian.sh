@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the wheels in a bare Debian 12 (Python 3.11) and a bare Debian 13 (Python 3.13) and reads with them: from a
-# fake-gcs-server on this machine's loopback, which the other roots share, over TLS, too, and from a folder; at last with
-# torch.
+# fake-gcs-server on this machine's loopback, which the other roots share, without and with TLS, and from a folder; at
+# last with torch.
 # usage: tests/packaging/wheel_in_debian.sh [12|13 ...]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
