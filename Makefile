@@ -114,7 +114,8 @@ fuzz: deps  ## each fuzzer for FUZZ_S seconds (10)
 wheel: venv  ## dist/headrace-*.whl for Python 3.11 and for 3.12 and later, each at most 8 MB
 	@$(STAGE) wheel tools/wheel.sh
 
-wheel-test: wheel fake-gcs  ## use the wheels in a bare Debian 12 and a bare Debian 13, with torch (debootstrap, root)
+wheel-test: wheel fake-gcs fault-server  ## tests of TLS with a wheel; the wheels in bare Debians 12 and 13 (debootstrap, root)
+	@$(STAGE) wheel-tls tests/packaging/wheel_tls.sh
 	@$(STAGE) wheel-test tests/packaging/wheel_in_debian.sh
 
 torch-smoke: wheel fake-gcs  ## the wheel with the oldest and the newest supported torch

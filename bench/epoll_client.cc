@@ -1,12 +1,14 @@
 // The least that a client has to do for the objects that it reads over HTTP, or over HTTPS: the
 // yardstick of bench/groups/cpu.py. One thread, one epoll, no library but ISA-L's CRC32C and
-// OpenSSL.
+// OpenSSL, or AWS-LC in its place.
 //
 //   headrace-bench-epoll PORT PATHS CONNECTIONS SECONDS KEPT [tls]
+//   headrace-bench-epoll --tls-library
 //
 // asks 127.0.0.1:PORT for the paths that the file PATHS has, in turn and over again. Every object
 // goes into memory of its own, is summed, and is kept until KEPT more have come. Prints JSON as
-// bench/wrk.py does. With TLS it verifies no certificate; its handshakes are not in its times.
+// bench/wrk.py does. With TLS it verifies no certificate; its handshakes are not in its times. The
+// second form prints the name of the TLS library, which is the engine's, too.
 #include <arpa/inet.h>
 #include <isa-l/crc.h>
 #include <netinet/in.h>
@@ -304,6 +306,10 @@ double cpu_s() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--tls-library") {
+    std::puts(OpenSSL_version(OPENSSL_VERSION));
+    return 0;
+  }
   const bool tls = argc == 7 && std::string_view(argv[6]) == "tls";
   if (argc != 6 && !tls) {
     std::fprintf(stderr, "usage: %s PORT PATHS CONNECTIONS SECONDS KEPT [tls]\n", argv[0]);

@@ -41,6 +41,8 @@ def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
     # The peers' environment has all that ours has.
     versions = versions_of(*_PACKAGES, python=str(peers_python("peers")))
     versions |= versions_of(*_S3FS_PACKAGES, python=str(peers_python("peers-s3fs")))
+    yardstick = REPOSITORY / "build" / "release" / "bench" / "headrace-bench-epoll"
+    versions["tls"] = output_of(str(yardstick), "--tls-library")
     versions["nginx"] = output_of("/usr/sbin/nginx", "-v").rsplit("/", 1)[-1]
     versions["wrk"] = (output_of("wrk", "-v").split("\n")[0].split() or ["", ""])[1]
     return told_circumstances(" ".join(["bench/run.py", *arguments]), versions)

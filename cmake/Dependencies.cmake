@@ -1,20 +1,27 @@
-# Third-party libraries of the engine; all come from Debian 12 (tools/apt-packages.txt names them).
+# Third-party libraries of the engine. All but AWS-LC come from Debian 12 (tools/apt-packages.txt names them).
 option(HEADRACE_STATIC_DEPS "Link archives, also libstdc++, where the system has them" OFF)
 
 if(HEADRACE_STATIC_DEPS)
   # isal and simdjson have no archives in Debian; auditwheel puts their shared ones into the wheel.
-  find_library(HEADRACE_SSL_ARCHIVE NAMES libssl.a)
   find_library(HEADRACE_ZLIB_ARCHIVE NAMES libz.a)
-  if(HEADRACE_SSL_ARCHIVE)
-    set(OPENSSL_USE_STATIC_LIBS ON)
-  endif()
   if(HEADRACE_ZLIB_ARCHIVE)
     set(ZLIB_USE_STATIC_LIBS ON)
   endif()
 endif()
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED)
-find_package(OpenSSL 3 REQUIRED)
+# The fault server is built with the system's OpenSSL in any case: client and server share no code then.
+set(HEADRACE_AWS_LC "" CACHE PATH
+  "Where tools/aws_lc.sh has built AWS-LC, which is then linked in place of the system's OpenSSL")
+add_library(headrace_tls INTERFACE)
+if(HEADRACE_AWS_LC)
+  target_include_directories(headrace_tls SYSTEM INTERFACE "${HEADRACE_AWS_LC}/include")
+  target_link_libraries(headrace_tls INTERFACE
+    "${HEADRACE_AWS_LC}/lib/libssl.a" "${HEADRACE_AWS_LC}/lib/libcrypto.a" Threads::Threads)
+else()
+  find_package(OpenSSL 3 REQUIRED)
+  target_link_libraries(headrace_tls INTERFACE OpenSSL::SSL OpenSSL::Crypto)
+endif()
 find_package(ZLIB REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(pugixml REQUIRED)

@@ -1,4 +1,8 @@
 # `cmake --install BUILD --component cpp`: the engine, its headers and find_package(headrace).
+# It is the system's OpenSSL that find_package(headrace) links.
+if(HEADRACE_AWS_LC)
+  return()
+endif()
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(HEADRACE_CONFIG_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/headrace")

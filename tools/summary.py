@@ -41,7 +41,8 @@ BUDGETS_S = {
     "tsan": 420,
     "fuzz": 240,
     "tidy": 450,
-    "wheel": 360,
+    "wheel": 420,
+    "wheel-tls": 90,
     "wheel-test": 480,
     "torch-smoke": 420,
 }

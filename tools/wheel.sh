@@ -22,7 +22,8 @@ build_wheel() {
   shift
   # With the flags of the presets and as deep as build/release, so that the compiler cache has most of it.
   # The tag is given, since the Python that builds is not always the one that the wheel is for.
-  for setting in cmake.define.HEADRACE_WERROR=ON "build-dir=build/$tag" "wheel.tags=$tag-linux_x86_64" "$@"; do
+  for setting in cmake.define.HEADRACE_WERROR=ON "cmake.define.HEADRACE_AWS_LC=$PWD/build/aws-lc" \
+      "build-dir=build/$tag" "wheel.tags=$tag-linux_x86_64" "$@"; do
     settings+=("--config-settings=$setting")
   done
   python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation "${settings[@]}" \
@@ -31,6 +32,7 @@ build_wheel() {
     "build/wheel/headrace-$version-$tag-linux_x86_64.whl"
 }
 version=$(sed -nE 's/^__version__ = "(.*)"/\1/p' python/headrace/_version.py)
+tools/aws_lc.sh
 build_wheel cp311-cp311
 build_wheel cp312-abi3 "cmake.define.HEADRACE_ABI3_INCLUDE=$(tools/abi3_headers.sh)"
 

@@ -79,10 +79,12 @@ def read_batches(request: Answer) -> Answer:
         return object_count, size_bytes
 
     read(request["warm_up_s"])
-    requests_before = headrace.metrics().requests_total
+    before = headrace.metrics()
     answer = measured(read, request["duration_s"])
     metrics = headrace.metrics()
-    answer["requests"] = metrics.requests_total - requests_before
+    answer["requests"] = metrics.requests_total - before.requests_total
+    opened = metrics.connections_opened_total - before.connections_opened_total
+    answer["connections_opened"] = opened
     answer["in_flight_limit"] = metrics.in_flight_limit
     answer["connections"] = connections(request.get("target", request["endpoint"]))
     return answer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import curl
-from bench.harness import Answer, Bench, Client, ratios
+from bench.harness import Answer, Bench, Client, environment_before, ratios
 from bench.objects import GIB, MIB
 from testing.faultserver.client import FaultServer
 from testing.servers import Certificates, DelayedServer, FakeGcsServer
@@ -71,6 +71,7 @@ def checkpoint_tls(bench: Bench) -> None:
         "plain HTTP": {},
     }
     env = {"SSL_CERT_FILE": str(certificates.ca_file)}
+    before = environment_before()
     gib = min(bench.effort.checkpoint_repetitions)
     group = f"a checkpoint of {gib:g} GiB over TLS"
     with contextlib.ExitStack() as stack:
@@ -88,12 +89,18 @@ def checkpoint_tls(bench: Bench) -> None:
             clients = {
                 name: client(bench, what, "headrace", place) for name, place in places.items()
             }
+            if before is not None:
+                place = {**places["TLS"], "env": {**env, **before}}
+                clients["TLS, before"] = client(bench, what, "headrace", place)
             answers = _measure(bench, group, what, clients, gib)
             for name, found in answers.items():
                 bench.row(group, f"{what}: {name}", "GB/s", _rates(found))
                 bench.row(group, f"{what}: {name}, CPU per GiB", "s", _cpu(found))
             over = ratios(_cpu(answers["TLS"]), _cpu(answers["plain HTTP"]))
             bench.row(group, f"{what}: TLS: CPU, of plain HTTP", "", over)
+            if before is not None:
+                over = ratios(_cpu(answers["TLS"]), _cpu(answers["TLS, before"]))
+                bench.row(group, f"{what}: TLS: CPU, over that before", "", over)
 
 
 def client(bench: Bench, what: str, by: str, place: dict[str, Any]) -> Client:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ from bench.harness import (
 )
 from bench.objects import GIB, KIB, MIB, Bucket
 from testing.faultserver.client import FaultServer
-from testing.servers import Nginx
+from testing.servers import Certificates, Nginx
 from testing.servers.minio import ACCESS_KEY, REGION, SECRET_KEY, MinioServer
 from testing.servers.s3_client import client_of
 
@@ -36,6 +36,7 @@ PEERS = {
     "boto3": (8, 32),
     "s3dlio": (32, 128),
 }
+TLS_PEERS = ("obstore", "boto3", "s3dlio", "s3torchconnector")
 LATENCY_CONCURRENCY = 512
 BUCKET = "bucket"
 
@@ -102,14 +103,23 @@ def _small(
     _peers(bench, group, server, bucket)
 
 
-def _peers(bench: Bench, group: str, server: Nginx, bucket: Bucket) -> None:
+def _peers(
+    bench: Bench,
+    group: str,
+    server: Nginx,
+    bucket: Bucket,
+    *,
+    names: Iterable[str] = PEERS,
+    at_most: float = 1 / 3,
+    **common: Any,
+) -> None:
     def client(name: str, **request: Any) -> Client:
-        return lambda: bench.many(name, server.url, bucket, **S3, **request)
+        return lambda: bench.many(name, server.url, bucket, **S3, **request, **common)
 
     settings = {
         f"{name}, {concurrency} at once": client(name, concurrency=concurrency)
-        for name, each in PEERS.items()
-        for concurrency in each
+        for name in names
+        for concurrency in PEERS[name]
     }
     answers = bench.alternate(
         group, {"headrace": client("headrace"), **settings}, bench.effort.peer_repetitions
@@ -122,7 +132,7 @@ def _peers(bench: Bench, group: str, server: Nginx, bucket: Bucket) -> None:
         "s3://: client CPU per object, share of the best other client's",
         "",
         ratios(ours, least),
-        at_most=1 / 3,
+        at_most=at_most,
     )
     for name, found in answers.items():
         bench.cpu(group, name, found)
@@ -134,6 +144,18 @@ def small(bench: Bench) -> None:
     with bench.nginx(objects.MIDDLE, objects.SMALL, s3=True) as server:
         _small(bench, server, objects.MIDDLE, at_most_ratio=1.15, at_least_share=1.0)
         _small(bench, server, objects.SMALL, at_most_ratio=1.2, at_least_share=0.8)
+
+
+def tls(bench: Bench) -> None:
+    """The other clients again, those that can be told of a CA, over TLS 1.3."""
+    certificates = Certificates(bench.folder / "certificates")
+    ca_file = str(certificates.ca_file)
+    env = {"SSL_CERT_FILE": ca_file, "AWS_CA_BUNDLE": ca_file}
+    buckets = (objects.MIDDLE, objects.SMALL)
+    with bench.nginx(*buckets, s3=True, certificates=certificates) as server:
+        for bucket in buckets:
+            group = f"s3://, {bucket.sizes_bytes[0] // KIB} KiB, nginx, TLS"
+            _peers(bench, group, server, bucket, names=TLS_PEERS, at_most=0.5, env=env)
 
 
 def latency(bench: Bench) -> None:
@@ -365,6 +387,7 @@ def names(bench: Bench) -> None:
 
 GROUPS: dict[str, Callable[[Bench], None]] = {
     "s3": small,
+    "s3-tls": tls,
     "s3-latency": latency,
     "s3-large": large,
     "s3-checkpoints": checkpoint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from bench.harness import LATENCY_S, Answer, Bench, Client, ratios
+from bench.harness import LATENCY_S, Answer, Bench, Client, environment_before, ratios
 from bench.objects import MIB
 from testing.faultserver.client import FaultServer
 from testing.servers import Certificates
@@ -31,6 +31,7 @@ def _alternate(
     requests: dict[str, dict[str, str]],
     latency_s: float = 0,
     certificates: Mapping[str, Certificates] = MappingProxyType({}),
+    environments: Mapping[str, dict[str, str]] = MappingProxyType({}),
 ) -> dict[str, list[Answer]]:
     """Upload in turn with what each of `requests` asks for, each time to a new server.
 
@@ -42,6 +43,7 @@ def _alternate(
         made = certificates.get(name)
         tls = {"tls_cert": made.cert_file, "tls_key": made.key_file} if made else {}
         env = {"AWS_CA_BUNDLE": str(made.ca_file)} if made else {}
+        env |= environments.get(name, {})
 
         def run() -> Answer:
             with FaultServer(dialect=dialect, threads=2, md5=False, **tls) as server:
@@ -96,18 +98,27 @@ def ways(bench: Bench) -> None:
 def tls(bench: Bench) -> None:
     """What an upload in parts costs over TLS."""
     group = "upload over TLS"
+    made = Certificates(bench.folder / "certificates")
     request = {"scheme": "s3", "level": "crc32c"}
+    requests = {"TLS": request, "plain HTTP": request}
+    before = environment_before()
+    if before is not None:
+        requests["TLS, before"] = request
     answers = _alternate(
         bench,
         group,
         "s3",
-        {"TLS": request, "plain HTTP": request},
-        certificates={"TLS": Certificates(bench.folder / "certificates")},
+        requests,
+        certificates={"TLS": made, "TLS, before": made},
+        environments={} if before is None else {"TLS, before": before},
     )
     for name, found in answers.items():
         bench.row(group, f"{name}: client CPU per GiB", "s", _cpu_s_per_gib(found))
     over = ratios(_cpu_s_per_gib(answers["TLS"]), _cpu_s_per_gib(answers["plain HTTP"]))
     bench.row(group, "TLS: CPU, of plain HTTP", "", over)
+    if before is not None:
+        over = ratios(_cpu_s_per_gib(answers["TLS"]), _cpu_s_per_gib(answers["TLS, before"]))
+        bench.row(group, "TLS: CPU, over that before", "", over)
 
 
 GROUPS = {"upload-sums": sums, "upload-ways": ways, "upload-tls": tls}

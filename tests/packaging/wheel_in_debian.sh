@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the wheels in a bare Debian 12 (Python 3.11) and a bare Debian 13 (Python 3.13) and reads with them: from a
-# fake-gcs-server on this machine's loopback, which the other roots share, and from a folder; at last with torch.
+# fake-gcs-server on this machine's loopback, which the other roots share, without and with TLS, and from a folder; at
+# last with torch.
 # usage: tests/packaging/wheel_in_debian.sh [12|13 ...]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,7 +24,7 @@ for debian in "$@"; do
   fi
   rm -rf "$root/headrace"
   mkdir -p "$root/headrace/wheels"
-  cp tests/packaging/{use_wheel,torch_smoke}.py "$root/headrace/"
+  cp tests/packaging/{use_wheel,use_tls,torch_smoke}.py "$root/headrace/"
   # With the wheel comes what it depends on, so the bare system needs no network but loopback.
   .venv/bin/python -m pip download --quiet --disable-pip-version-check --dest "$root/headrace/wheels" \
     --only-binary :all: --python-version "$python" --constraint "$constraints" \

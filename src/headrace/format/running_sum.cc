@@ -10,11 +10,18 @@
 namespace headrace {
 namespace {
 
-// Null for kinds without one. Fetched once, for the life of the process.
+// Null for kinds without one. OpenSSL looks a digest up under a lock, so that is done once, for the
+// life of the process; AWS-LC has constants.
 const EVP_MD* digest_of(ChecksumKind kind) {
+#ifdef OPENSSL_IS_AWSLC
+  static const EVP_MD* const sha1 = EVP_sha1();
+  static const EVP_MD* const sha256 = EVP_sha256();
+  static const EVP_MD* const md5 = EVP_md5();
+#else
   static const EVP_MD* const sha1 = EVP_MD_fetch(nullptr, "SHA1", nullptr);
   static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   static const EVP_MD* const md5 = EVP_MD_fetch(nullptr, "MD5", nullptr);
+#endif
   switch (kind) {
     case ChecksumKind::kSha1: return sha1;
     case ChecksumKind::kSha256: return sha256;
@@ -73,7 +80,7 @@ RunningSum::RunningSum(ChecksumKind kind) {
     xxh64_ = std::make_unique<Xxh64>();
   } else if (const EVP_MD* const algorithm = digest_of(kind)) {
     digest_.reset(EVP_MD_CTX_new());
-    if (digest_ && EVP_DigestInit_ex2(context(digest_.get()), algorithm, nullptr) == 1) {
+    if (digest_ && EVP_DigestInit_ex(context(digest_.get()), algorithm, nullptr) == 1) {
       kind_ = kind;
     }
   }

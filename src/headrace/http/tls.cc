@@ -32,7 +32,7 @@ int context_index() {
 
 std::string openssl_errors() {
   std::string text;
-  while (const unsigned long error = ERR_get_error()) {
+  while (const auto error = ERR_get_error()) {
     std::array<char, 256> line{};
     ERR_error_string_n(error, line.data(), line.size());
     if (!text.empty()) text += "; ";
@@ -79,7 +79,10 @@ std::string what_is_wrong_with(const std::string& file, const char* content, boo
   const std::string errors = openssl_errors();
   if (::access(file.c_str(), R_OK) != 0) return std::strerror(errno);
   if (asked) return "it is encrypted, and headrace knows no password";
-  const bool has_none = reason == PEM_R_NO_START_LINE || reason == ERR_R_UNSUPPORTED;
+  bool has_none = reason == PEM_R_NO_START_LINE;
+#ifndef OPENSSL_IS_AWSLC
+  has_none = has_none || reason == ERR_R_UNSUPPORTED;
+#endif
   return has_none ? cat("it has no ", content, " in PEM form") : errors;
 }
 
@@ -119,7 +122,7 @@ Result<void> load_client_certificate(SSL_CTX* context, const TlsOptions& options
 // Whether the server has ended a connection because of our certificate, or because we have none.
 bool is_about_our_certificate(int reason) {
   switch (reason) {
-    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+    case SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_REQUIRED:
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
