@@ -114,7 +114,7 @@ bool pass_on_log() noexcept {
   if (!current_log().usable() || std::exchange(busy, true)) return true;
   try {
     const std::shared_ptr<Log> log = current_log().shared();
-    const nb::object python = imported("headrace._log");
+    const nb::object python = imported("headrace._process.log");
     // Summaries are always kept: there are few, and a level may be set at any time.
     const nb::object ask = attribute(python, "debugs"), emit = attribute(python, "emit");
     const nb::object debugs = in_python([&] { return ask(); });

@@ -344,7 +344,7 @@ nb::object repr(const IndexHandle& self) {
 // Stores and processes are left to Python.
 template <class... Arguments>
 nb::object travel(const char* function, const Arguments&... arguments) {
-  const nb::object called = attribute(imported("headrace._saved_index"), function);
+  const nb::object called = attribute(imported("headrace._index.saved_index"), function);
   return in_python([&] { return called(arguments...); });
 }
 

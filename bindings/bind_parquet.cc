@@ -25,14 +25,14 @@ nb::tuple plan(const Pairs& chunks, uint64_t end, uint64_t max_gap_bytes,
   for (const auto& [begin, chunk_end] : chunks) ranges.push_back({begin, chunk_end});
   const ColumnChunkPlan made = value_or_raise(plan_column_chunks(
       ranges, end, {.max_gap_bytes = max_gap_bytes, .max_request_bytes = max_request_bytes}));
-  nb::list requests, places;
+  nb::list requests, locations;
   for (const ByteRange& each : made.requests) {
     requests.append(nb::make_tuple(each.begin, each.end));
   }
-  for (const ColumnChunkPlan::Place& each : made.places) {
-    places.append(nb::make_tuple(each.request, each.offset_bytes));
+  for (const ColumnChunkPlan::Location& each : made.locations) {
+    locations.append(nb::make_tuple(each.request, each.offset_bytes));
   }
-  return nb::make_tuple(requests, places);
+  return nb::make_tuple(requests, locations);
 }
 
 nb::tuple mix(const std::vector<uint64_t>& left, uint64_t seed, uint64_t epoch, uint64_t lane,

@@ -46,7 +46,7 @@ nb::object Sample::rng() {
                 "(Sample(data, seed=...) has one)"));
   }
   if (!rng_.is_valid()) {
-    const nb::object type = imported("headrace._sample_rng").attr("SampleRng");
+    const nb::object type = imported("headrace._index.sample_rng").attr("SampleRng");
     const nb::int_ seed(*seed_);
     rng_ = in_python([&] { return type(seed); });
   }
@@ -91,7 +91,7 @@ nb::object naming(nb::handle self, Function function) {
   try {
     return function();
   } catch (nb::python_error& error) {
-    const nb::object add_note = imported("headrace._errors").attr("add_note");
+    const nb::object add_note = imported("headrace._base.errors").attr("add_note");
     const nb::object note = nb::str("in {}").attr("format")(self.attr("url"));
     const nb::handle raised = error.value();
     in_python([&] { return add_note(raised, note); });
@@ -161,7 +161,7 @@ void bind_sample(Module& module) {
            [](nb::handle self) {
              const Sample& sample = *nb::inst_ptr<Sample>(self);
              return nb::make_tuple(
-                 imported("headrace._sample_rng").attr("make_sample"),
+                 imported("headrace._index.sample_rng").attr("make_sample"),
                  nb::make_tuple(to_bytes(sample), sample.url(), to_str(sample.generation()),
                                 sample.name(), sample.position(), sample.seed(), sample.label()));
            })

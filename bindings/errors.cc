@@ -33,7 +33,8 @@ const char* exception_class_name(Code code) {
 }
 
 nb::object to_exception(const Error& error) {
-  const nb::object type = imported("headrace._errors").attr(exception_class_name(error.code()));
+  const nb::object type =
+      imported("headrace._base.errors").attr(exception_class_name(error.code()));
   const nb::str text = to_str(error.to_string());
   nb::object exception = in_python([&] { return type(text); });
   const auto text_or_none = [](const std::string& text) {

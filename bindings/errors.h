@@ -21,7 +21,7 @@ template <class... Values>
   throw nb::python_error();
 }
 
-// The name of the class in headrace._errors that stands for `code`.
+// The name of the class in headrace._base.errors that stands for `code`.
 const char* exception_class_name(Code code);
 // An instance of that class, with the error's details as attributes.
 nb::object to_exception(const Error& error);

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,11 @@ def pytest_assertrepr_compare(config: pytest.Config, left: object, right: object
         config.stash[_content_was_compared] = True
 
 
+def _statement(entry: Any) -> str:
+    # Of the import system's own code there is no source.
+    return "" if entry.frame.code.fullsource is None else str(entry.statement)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -97,7 +103,7 @@ def pytest_runtest_makereport(
         kind = kind_of(
             call.excinfo.value,
             told,
-            str(call.excinfo.traceback[-1].statement),
+            _statement(call.excinfo.traceback[-1]),
             of_content=of_content,
             searched=item.get_closest_marker("hypothesis") is not None,
         )

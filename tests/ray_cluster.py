@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from headrace._pack_on_ray import own_environment
+from headrace._pack.on_ray import own_environment
 
 __all__ = ["TwoNodes"]
 

@@ -15,6 +15,10 @@ if [[ $before != "$after" ]]; then
   status=1
 fi
 .venv/bin/ruff check . || status=1
+if ! imports=$(PYTHONPATH=tools:python .venv/bin/lint-imports .importlinter --no-cache --no-logo 2>&1); then
+  echo "$imports" >&2
+  status=1
+fi
 for script in $(tools/sources.sh '*.sh' .ci/run); do
   bash -n "$script" || status=1
 done

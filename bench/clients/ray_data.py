@@ -43,7 +43,7 @@ def read(request: Answer) -> Answer:
 
     import ray
 
-    from headrace._pack_on_ray import own_environment
+    from headrace._pack.on_ray import own_environment
 
     with own_environment():
         ray.init(

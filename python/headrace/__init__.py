@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import typing as _typing
 
-from headrace import _engine_loading  # noqa: F401  # first: it says what to do
-from headrace._cleaning import Cleaned, UnfinishedUpload, clean
-from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
-from headrace._errors import (
+from headrace._base import engine_loading  # noqa: F401  # first: it says what to do
+from headrace._base.errors import (
     CancelledError,
     CorruptDataError,
     HeadraceError,
@@ -26,8 +24,7 @@ from headrace._errors import (
     TimedOutError,
     UnavailableError,
 )
-from headrace._open import open
-from headrace._options import (
+from headrace._base.options import (
     AisOptions,
     AwsKeys,
     BearerToken,
@@ -41,15 +38,18 @@ from headrace._options import (
     S3Options,
     TimeoutOptions,
 )
-from headrace._pack import Packed, pack, pack_tokens
-from headrace._process import Metrics, configure, metrics, shutdown
-from headrace._reader_io import ObjectReaderIO
-from headrace._shards import index_members
-from headrace._store import ListPage, Prefix, Store
-from headrace._trace import Trace, trace
-from headrace._verdict import Verdict
+from headrace._checkpoints.cleaning import Cleaned, UnfinishedUpload, clean
+from headrace._engine import ObjectIndex, ObjectInfo, ObjectWriter, Sample
+from headrace._files.open import open
+from headrace._files.reader_io import ObjectReaderIO
+from headrace._files.writer_io import ObjectWriterIO
+from headrace._index.shards import index_members
+from headrace._pack.pack import Packed, pack, pack_tokens
+from headrace._process.process import Metrics, configure, metrics, shutdown
+from headrace._process.tracing import Trace, trace
+from headrace._process.verdict import Verdict
+from headrace._store.store import ListPage, Prefix, Store
 from headrace._version import __version__ as __version__
-from headrace._writer_io import ObjectWriterIO
 
 if _typing.TYPE_CHECKING:
     from headrace import checkpoint as checkpoint

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 import headrace
-from headrace._sample_rng import SampleRng
+from headrace._index.sample_rng import SampleRng
 
 @final
 class ObjectInfo:
@@ -1280,7 +1280,7 @@ def split_root(url: str) -> tuple[str, str, str, str]:
 
 def normalized_endpoint(endpoint: str, *, default_tls: bool) -> str: ...
 def error_codes() -> list[tuple[str, str]]:
-    """Every code of the engine with the name of its class in headrace._errors."""
+    """Every code of the engine with the name of its class in headrace._base.errors."""
 
 def make_exception(
     code: int,

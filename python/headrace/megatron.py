@@ -20,11 +20,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from headrace._errors import InvalidArgumentError
-from headrace._keywords import refuse_options
-from headrace._location import after_scheme, is_url, object_at, scheme_of
-from headrace._open import open as open_object
-from headrace._store_settings import StoreOptions
+from headrace import InvalidArgumentError
+from headrace import open as open_object
+from headrace._store.keywords import refuse_options
+from headrace._store.location import after_scheme, is_url, object_at, scheme_of
+from headrace._store.settings import StoreOptions
 
 __all__ = ["install"]
 

@@ -22,12 +22,11 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from headrace._errors import NotFoundError, PreconditionFailedError
-from headrace._location import Url, directory_of, is_local, root_at
-from headrace._open import open as open_object
-from headrace._options import require
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
+from headrace import NotFoundError, PreconditionFailedError, Store
+from headrace import open as open_object
+from headrace._base.options import require
+from headrace._store.location import Url, directory_of, is_local, root_at
+from headrace._store.settings import StoreOptions
 
 try:
     from torch_checkpointing.storage.base_storage import ReadArgs, Storage, StorageConfig

@@ -27,14 +27,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace._credentials import CredentialsOption as Credentials
-    from headrace._location import Url
-    from headrace._on_error import OnError
-    from headrace._progress import CountOption as Count
-    from headrace._progress import ProgressOption as Progress
-    from headrace._shards import ShardSource
-    from headrace._store import UploadWay as Upload
-    from headrace._store_settings import StoreOptions
+    from headrace._base.on_error import OnError
+    from headrace._base.progress import CountOption as Count
+    from headrace._base.progress import ProgressOption as Progress
+    from headrace._credentials.credentials import CredentialsOption as Credentials
+    from headrace._index.shards import ShardSource
+    from headrace._store.location import Url
+    from headrace._store.settings import StoreOptions
+    from headrace._store.store import UploadWay as Upload
     from headrace.checkpoint._loading import LoadKeywords
     from headrace.checkpoint._saving import SaveKeywords
     from headrace.torch._batch_costs import Cost
@@ -64,21 +64,21 @@ __all__ = [
 
 _HOMES = {
     "Cost": "torch._batch_costs:Cost",
-    "Count": "_progress:CountOption",
-    "Credentials": "_credentials:CredentialsOption",
+    "Count": "_base.progress:CountOption",
+    "Credentials": "_credentials.credentials:CredentialsOption",
     "Labels": "torch._objects:Labels",
     "LoadKeywords": "checkpoint._loading:LoadKeywords",
     "LoaderKeywords": "torch._signatures:LoaderKeywords",
-    "OnError": "_on_error:OnError",
-    "Progress": "_progress:ProgressOption",
+    "OnError": "_base.on_error:OnError",
+    "Progress": "_base.progress:ProgressOption",
     "SaveKeywords": "checkpoint._saving:SaveKeywords",
-    "ShardSource": "_shards:ShardSource",
+    "ShardSource": "_index.shards:ShardSource",
     "Shuffle": "torch._shuffling:Shuffle",
     "Source": "torch._objects:Source",
-    "StoreOptions": "_store_settings:StoreOptions",
+    "StoreOptions": "_store.settings:StoreOptions",
     "TokenSource": "torch._token_files:Tokens",
-    "Upload": "_store:UploadWay",
-    "Url": "_location:Url",
+    "Upload": "_store.store:UploadWay",
+    "Url": "_store.location:Url",
 }
 
 

@@ -46,11 +46,17 @@ def store(cluster: AistoreCluster) -> headrace.Store:
     return headrace.Store("ais+s3://cloud", endpoint=cluster.url)
 
 
+def first_requests() -> int:
+    """Those that were not sent again because the cluster was slow."""
+    now = headrace.metrics()
+    return now.requests_total - now.retries_total - now.hedges_total
+
+
 def test_all_pages_of_a_cloud_are_listed(store: headrace.Store) -> None:
-    before = headrace.metrics().requests_total
+    before = first_requests()
     assert [info.name for info in store.list()] == NAMES
     # And the map of the cluster, if it was not known.
-    assert headrace.metrics().requests_total - before <= PAGES + 1
+    assert first_requests() - before <= PAGES + 1
     for prefix in ("d/train", "d/train-", "d/train/", "d/train-1", "e", "none"):
         expected = [name for name in NAMES if name.startswith(prefix)]
         assert [info.name for info in store.list(prefix)] == expected, prefix

@@ -13,7 +13,7 @@ import torch
 
 import headrace
 import headrace.checkpoint
-from headrace._cleaning import clean
+from headrace._checkpoints.cleaning import clean
 from testing.faultserver.client import FaultServer
 from tests.campaigns.cases import FAULTS, Case
 from tests.campaigns.ranks import World

@@ -23,7 +23,7 @@ import torch.distributed.checkpoint as dcp
 
 import headrace
 import headrace.checkpoint
-from headrace._checkpoint_names import is_data
+from headrace._checkpoints.names import is_data
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from tests.checkpoint_distributed.conftest import blank
 from tests.keys import S3_KEYS

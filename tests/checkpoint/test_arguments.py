@@ -17,10 +17,10 @@ import torch
 import headrace
 import headrace.checkpoint
 from headrace import InvalidArgumentError
-from headrace._ray_train import _version, restore
 from headrace.compat.dataflux_pytorch.lightning import DatafluxLightningCheckpoint
 from headrace.lightning import CheckpointIO
 from headrace.lightning._strategies import _AtAnyUrl
+from headrace.ray._train import _version, restore
 from tests.checkpoint.states import stock_file_of
 
 EXECUTED: list[int] = []

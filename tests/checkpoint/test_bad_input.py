@@ -237,7 +237,7 @@ def test_numbers_in_a_pickle_reserve_no_memory(pickled: bytes, tmp_path: Path) -
     script = f"""
 import resource
 import headrace.checkpoint
-from headrace._errors import CorruptDataError
+from headrace._base.errors import CorruptDataError
 
 before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import headrace
 import headrace.checkpoint
 from headrace import HeadraceError
-from headrace._newest import Candidate, NoCheckpointError, group_of, newest, numbers_in
+from headrace._checkpoints.newest import Candidate, NoCheckpointError, group_of, newest, numbers_in
 from headrace.checkpoint import _archive
 from testing.faultserver.client import FaultServer
 from tests.checkpoint.states import file_of, stock_file_of

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import headrace
-from headrace._errors import text_of, travels
+from headrace._base.errors import text_of, travels
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from headrace.checkpoint._saving import stage_save
 from tests.awkward_errors import AWKWARD, NoNotesError

@@ -25,7 +25,7 @@ from headrace import (
     PreconditionFailedError,
     _engine,
 )
-from headrace._whole_sum import crc_of as whole_crc_of
+from headrace._files.whole_sum import crc_of as whole_crc_of
 from headrace.checkpoint._safetensors import reader as reader_module
 from headrace.checkpoint._safetensors.files import HEAD_BYTES
 from headrace.checkpoint._safetensors.saving import file_of as our_file_of

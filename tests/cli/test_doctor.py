@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from headrace._base.options import Environment
 from headrace._cli import doctor as module
-from headrace._options import Environment
 from testing.faultserver.client import FaultServer
 from tests.cli.conftest import Run, kinds
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 import headrace
-from headrace._pack_on_ray import OWN_CLUSTER
+from headrace._pack.on_ray import OWN_CLUSTER
 from headrace.demo import digits
 from testing.servers import AistoreCluster, FakeGcsServer, MinioServer, minio
 from tests.nursery import Nursery

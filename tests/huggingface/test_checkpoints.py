@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace._manifest import (
+from headrace._checkpoints.manifest import (
     MANIFEST_NAME,
     FileSum,
     manifest_of,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._cleaning import clean
+from headrace._checkpoints.cleaning import clean
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._errors import text_of, travels
+from headrace._base.errors import text_of, travels
 from headrace.lightning import AsyncCheckpointIO
 from headrace.lightning import _strategies as strategies
 from tests.awkward_errors import AWKWARD, raiser

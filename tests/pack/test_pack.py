@@ -27,7 +27,7 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 
 import headrace
 from headrace import ObjectIndex
-from headrace._pack_place import Place, Record
+from headrace._pack.place import Place, Record
 from headrace.torch import ShardDataset, ShardStream
 from testing.faultserver.client import FaultServer
 from tests.killed import kill_when_written

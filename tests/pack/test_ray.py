@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace import _pack_on_ray
+from headrace._pack import on_ray
 from tests.pack import functions
 from tests.pack.test_processes import PACKING, files, fill, is_running
 from tests.ray_cluster import TwoNodes
@@ -221,5 +221,5 @@ def test_where_a_cluster_is_asked_for_and_none_runs_that_is_told(
 
 
 def _reach() -> None:
-    with _pack_on_ray._cluster(importlib.import_module("ray")):
+    with on_ray._cluster(importlib.import_module("ray")):
         pass

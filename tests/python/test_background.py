@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._background import InOrder
+from headrace._base.background import InOrder
 
 
 class FailsWhenLookedAt:

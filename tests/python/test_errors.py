@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace import _engine, _errors
+from headrace import _engine
+from headrace._base import errors
 
 ALSO = {
     "InvalidArgumentError": "ValueError",
@@ -23,7 +24,7 @@ ALSO = {
     "InternalError": "RuntimeError",
 }
 CODES = list(enumerate(_engine.error_codes()))
-CLASSES = [getattr(_errors, name) for name in _errors.__all__]
+CLASSES = [getattr(errors, name) for name in errors.__all__]
 
 
 @pytest.mark.parametrize(("number", "row"), CODES)
@@ -42,7 +43,7 @@ def test_every_code_has_its_class(number: int, row: tuple[str, str]) -> None:
 
 def test_every_class_stands_for_one_code() -> None:
     assert sorted(name for _, (_, name) in CODES) == sorted(
-        name for name in _errors.__all__ if name != "HeadraceError"
+        name for name in errors.__all__ if name != "HeadraceError"
     )
 
 

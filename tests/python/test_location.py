@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 
 import headrace
-from headrace._location import (
+from headrace._store.location import (
     bucket_and_name,
     bucket_of,
     directory_of,
@@ -184,7 +184,7 @@ def test_no_other_module_takes_urls_apart() -> None:
         if pattern.search(file.read_text()) and "compat" not in file.parts
     }
     # Endpoints of services, which are no places of objects.
-    assert found - {"_options.py"} == {"_location.py"}
+    assert found - {"_base/options.py"} == {"_store/location.py"}
 
 
 # ---- patterns

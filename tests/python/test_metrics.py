@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import headrace
-from headrace._process import current_engine
+from headrace._process.process import current_engine
 
 
 def test_python_has_every_counter_of_current_engine(tmp_path: Path) -> None:

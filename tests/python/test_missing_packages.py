@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from headrace import _torch_package
-from headrace._engine_loading import _advice
+from headrace._base import torch_package
+from headrace._base.engine_loading import _advice
 
 # Makes the import of one module fail, as a missing package or an old C library does.
 REFUSE = """
@@ -41,10 +41,10 @@ def test_without_torch_the_import_says_what_to_install(imported: str) -> None:
 
 def test_a_torch_that_is_too_old_is_refused_with_the_oldest_that_works() -> None:
     for version in ("2.3.0", "2.15.0+cu132", "3.0", "built-here"):
-        _torch_package.require_new_enough(version)
+        torch_package.require_new_enough(version)
     for version in ("2.2.2+cu118", "1.13.1"):
         with pytest.raises(ImportError, match=r"torch 2\.3 or newer, and .* is installed: pip"):
-            _torch_package.require_new_enough(version)
+            torch_package.require_new_enough(version)
 
 
 def test_an_old_c_library_is_told_with_the_systems_that_work() -> None:

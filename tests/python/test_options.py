@@ -18,7 +18,7 @@ import torch
 import headrace
 import headrace.torch
 from headrace import _engine
-from headrace._options import EngineOptions, read_environment
+from headrace._base.options import EngineOptions, read_environment
 
 
 def test_defaults_are_the_engines() -> None:

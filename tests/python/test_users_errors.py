@@ -14,9 +14,9 @@ import pytest
 
 import headrace
 from headrace import checkpoint
-from headrace._background import InOrder
-from headrace._contexts import context
-from headrace._errors import add_note, notes_of, portable, text_of
+from headrace._base.background import InOrder
+from headrace._base.contexts import context
+from headrace._base.errors import add_note, notes_of, portable, text_of
 from headrace.fsspec import FolderFileSystem
 from testing.faultserver.client import FaultServer
 from tests.awkward_errors import AWKWARD, ORDINARY, raiser
@@ -177,7 +177,7 @@ def test_an_error_passes_through_a_context_as_it_is(error: type[BaseException]) 
 
 def test_only_one_place_does_to_exceptions_what_their_classes_may_refuse() -> None:
     refused = re.compile(r"\.add_note\(|__notes__|\bcontextmanager\b|\.with_traceback\(")
-    allowed = {"_errors.py", "_error_notes.py", "_contexts.py", "_raising.py"}
+    allowed = {"errors.py", "_error_notes.py", "contexts.py", "_raising.py"}
     found = [
         f"{file.relative_to(PACKAGE)}: {line.strip()}"
         for file in sorted(PACKAGE.rglob("*.py"))

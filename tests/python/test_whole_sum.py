@@ -10,8 +10,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from headrace import _engine, _whole_sum
-from headrace._whole_sum import WholeSum
+from headrace import _engine
+from headrace._files import whole_sum
+from headrace._files.whole_sum import WholeSum
 
 DATA = os.urandom(300)
 
@@ -96,8 +97,8 @@ def test_a_copy_that_differs_is_told(again: tuple[int, int]) -> None:
 
 
 def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_whole_sum, "_MAX_MARKS", 16)
-    monkeypatch.setattr(_whole_sum, "_MAX_RUNS", 20)
+    monkeypatch.setattr(whole_sum, "_MAX_MARKS", 16)
+    monkeypatch.setattr(whole_sum, "_MAX_RUNS", 20)
     whole = whole_of(DATA)
     for i in range(299):
         assert add(whole, i, i + 1) == ""
@@ -111,23 +112,23 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.is_hopeless
 
 
-def in_order(kind: str) -> _whole_sum.InOrderSum:
-    of_data = _whole_sum.running_sum(kind)
+def in_order(kind: str) -> whole_sum.InOrderSum:
+    of_data = whole_sum.running_sum(kind)
     of_data.update(DATA)
-    return _whole_sum.InOrderSum(len(DATA), kind, of_data.digest())
+    return whole_sum.InOrderSum(len(DATA), kind, of_data.digest())
 
 
 def test_running_sums_are_those_that_others_compute() -> None:
     for kind in ("sha1", "sha256", "md5"):
-        whole = _whole_sum.running_sum(kind)
+        whole = whole_sum.running_sum(kind)
         whole.update(b"some ")
         whole.update(b"bytes")
         assert whole.digest() == hashlib.new(kind, b"some bytes").digest()
-    whole = _whole_sum.running_sum("xxh64")
+    whole = whole_sum.running_sum("xxh64")
     whole.update(b"")
     assert whole.digest().hex() == "ef46db3751d8e999"
     for kind in ("crc32", "crc32c", "crc64nvme"):
-        whole = _whole_sum.running_sum(kind)
+        whole = whole_sum.running_sum(kind)
         whole.update(DATA[:7])
         whole.update(DATA[7:])
         assert int.from_bytes(whole.digest(), "big") == sum_of(DATA, kind)
@@ -159,13 +160,13 @@ def test_a_byte_of_what_is_read_in_order_that_differs_is_told_at_the_end(
     whole = in_order(kind)
     wrong = bytes([DATA[0] ^ 1]) + DATA[1:]
     assert whole.add(0, 10, wrong[:10]) == ""
-    of_data = _whole_sum.running_sum(kind)
+    of_data = whole_sum.running_sum(kind)
     of_data.update(DATA)
     assert f"the object has {label} {of_data.digest().hex()}" in whole.add(10, len(DATA), DATA[10:])
 
 
 def test_what_is_left_out_makes_the_sum_of_what_is_read_in_order_hopeless() -> None:
-    whole = _whole_sum.InOrderSum(len(DATA), "xxh64", bytes(8))
+    whole = whole_sum.InOrderSum(len(DATA), "xxh64", bytes(8))
     assert whole.add(0, 10, DATA[:10]) == whole.add(11, 12, DATA[11:12]) == ""
     assert whole.is_hopeless
     assert whole.add(10, len(DATA), DATA[10:]) == ""

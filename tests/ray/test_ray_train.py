@@ -183,7 +183,7 @@ def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     def report(url: str, state: Any, **options: Any) -> Any:
         folder = tmp_path / "reported"
         with monkeypatch.context() as patch:
-            patch.setattr("headrace._ray_train._train", lambda: WorkerOfRankZero(folder))
+            patch.setattr("headrace.ray._train._train", lambda: WorkerOfRankZero(folder))
             headrace.ray.report({}, state, url, **options)
         return checkpoint_of(folder)
 

@@ -24,9 +24,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.loaders import Loader
 
 import headrace
-from headrace import _aws_files
-from headrace._aws_configuration import AwsConfiguration
-from headrace._aws_files import Setting, read_aws_files
+from headrace._credentials import aws_files
+from headrace._credentials.aws_configuration import AwsConfiguration
+from headrace._credentials.aws_files import Setting, read_aws_files
 from headrace.fsspec import S3FileSystem
 from testing.faultserver.client import FaultServer
 from testing.servers import Certificates
@@ -392,13 +392,13 @@ def test_nothing_secret_travels_with_a_store(machine: Machine, there: FaultServe
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were parsed, in order."""
     paths: list[str] = []
-    real = _aws_files._sections
+    real = aws_files._sections
 
     def counted(path: str) -> Any:
         paths.append(path)
         return real(path)
 
-    monkeypatch.setattr(_aws_files, "_sections", counted)
+    monkeypatch.setattr(aws_files, "_sections", counted)
     return paths
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace import _engine, _process
+from headrace import _engine
+from headrace._process import process
 from testing.faultserver.client import FaultServer
 from testing.servers import MinioServer
 from testing.servers import minio as minio_module
@@ -39,7 +40,7 @@ def lowered(store: headrace.Store) -> _engine.StoreHandle:
     """The same store, which copies more than a part only in parts."""
     options = store._settings.engine_options("s3")
     limits = {"max_copy_bytes": PART, "copied_part_bytes": PART}
-    return _engine.StoreHandle(_process.current_engine(), store.url, {**options, **limits})
+    return _engine.StoreHandle(process.current_engine(), store.url, {**options, **limits})
 
 
 def test_a_copy_in_parts_is_the_object_with_all_that_describes_it(

@@ -20,8 +20,9 @@ import torch
 
 import headrace
 import headrace.fsspec
-from headrace import _engine, _process
-from headrace._writer_io import write_file
+from headrace import _engine
+from headrace._files.writer_io import write_file
+from headrace._process import process
 from headrace.checkpoint._distributed.upload import upload
 from testing.faultserver.client import FaultServer
 from tests.keys import S3_KEYS
@@ -170,7 +171,7 @@ def open_writer(
     store = open_store(server, provider=provider, retry=few)
     options = store._settings.engine_options("s3")
     limits = {"max_multipart_parts": 20, "min_multipart_part_bytes": 1}
-    handle = _engine.StoreHandle(_process.current_engine(), store.url, {**options, **limits})
+    handle = _engine.StoreHandle(process.current_engine(), store.url, {**options, **limits})
     return handle.open_writer(
         "a",
         if_generation=None,
@@ -337,7 +338,7 @@ def calls_that_write(module: Path) -> Iterator[ast.Call]:
 # Where nobody knows the size, so that parts grow; or where it does not matter.
 UNKNOWN = {
     "compat/_checkpoints.py": "a stream that PyTorch writes",
-    "fsspec/_filesystem.py": "a local file, which has no parts",
+    "fsspec/_reads.py": "a local file, which has no parts",
 }
 
 

@@ -29,7 +29,7 @@ import typer.main
 
 import headrace
 from headrace._cli.app import app
-from headrace._keywords import STORE_KEYWORDS
+from headrace._store.keywords import STORE_KEYWORDS
 from tests.python.public import PACKAGES, public_callables
 
 ROOT = Path(__file__).parents[2]

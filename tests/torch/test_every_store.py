@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import headrace
-from headrace._location import root_at
+from headrace._store.location import root_at
 from headrace.torch import IterableDataset, Loader, MapDataset
 from tests.torch.conftest import content
 from tests.torch.test_loader import number_of

@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import headrace
-from headrace._on_error import is_of_the_data
+from headrace._base.on_error import is_of_the_data
 from headrace.torch import (
     BatchSampler,
     IterableDataset,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._verdict import Evidence, verdict_of
+from headrace._process.verdict import Evidence, verdict_of
 from headrace.torch import Loader, MapDataset
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import fill

@@ -6,7 +6,7 @@ import pytest
 
 import headrace
 from headrace import GiB, KiB, MiB
-from headrace._options import EngineOptions
+from headrace._base.options import EngineOptions
 from headrace.torch._worker_store import worker_options
 
 

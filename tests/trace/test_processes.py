@@ -257,18 +257,18 @@ def test_forked_children_write_where_the_environment_said_wherever_they_are(
         """
 import os, sys
 import headrace
-from headrace import _trace
+from headrace._process import tracing
 url, folder = sys.argv[1:]
 os.chdir(folder)
 store = headrace.Store("gs://bucket", endpoint=url)
 store.read("0000")
-assert _trace._current._attempts_per_thread == 65536
+assert tracing._current._attempts_per_thread == 65536
 os.chdir("elsewhere")
 pid = os.fork()
 if pid == 0:
     store.read("0000")
-    assert _trace._current.path == f"{folder}/job.{os.getpid()}.json", _trace._current.path
-    assert _trace._current._attempts_per_thread == 8192
+    assert tracing._current.path == f"{folder}/job.{os.getpid()}.json", tracing._current.path
+    assert tracing._current._attempts_per_thread == 8192
     sys.exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 """,

@@ -13,7 +13,8 @@ import hypothesis.strategies as st
 import pytest
 
 import headrace
-from headrace import _engine, _trace
+from headrace import _engine
+from headrace._process import tracing
 from testing.faultserver.client import FaultServer
 from tests.trace.events import dropped, load, requests, spans
 
@@ -148,14 +149,14 @@ def test_only_one_recording_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(headrace.NotFoundError, match="missing"):
         headrace.trace(tmp_path / "missing" / "trace.json")
-    assert not _trace.is_on()
+    assert not tracing.is_on()
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, None])
 def test_a_ring_needs_room_for_one_attempt(tmp_path: Path, wrong: object) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="attempts_per_thread"):
         headrace.trace(tmp_path / "trace.json", attempts_per_thread=wrong)  # type: ignore[arg-type]
-    assert not _trace.is_on()
+    assert not tracing.is_on()
 
 
 def test_an_exception_ends_the_recording_and_the_file_is_whole(
@@ -180,14 +181,14 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     with pytest.raises(OSError, match=r"trace\.json"):
         recording.stop()
     assert os.listdir(tmp_path) == ["trace.json"]
-    assert not _trace.is_on()
+    assert not tracing.is_on()
 
 
 def test_odd_names_make_valid_json(tmp_path: Path, gcs: headrace.Store) -> None:
     name = 'q"uote\\back\u202eslash/ü'
     gcs.write(name, b"x")
     with headrace.trace(tmp_path / "trace.json"):
-        _trace.note('"odd"', 1, 2, argument="\u2028")
+        tracing.note('"odd"', 1, 2, argument="\u2028")
         gcs.read(name)
     events = load(tmp_path / "trace.json")
     assert len(requests(events)) == 1
@@ -195,10 +196,10 @@ def test_odd_names_make_valid_json(tmp_path: Path, gcs: headrace.Store) -> None:
 
 
 def test_more_events_than_are_written_at_once(tmp_path: Path) -> None:
-    count = 2 * _trace._EVENTS_PER_WRITE + 1
+    count = 2 * tracing._EVENTS_PER_WRITE + 1
     with headrace.trace(tmp_path / "trace.json"):
         for number in range(count):
-            _trace.note("step", number + 1, number + 2, number=number)
+            tracing.note("step", number + 1, number + 2, number=number)
     found = spans(load(tmp_path / "trace.json"), "loader", "step")
     assert [event["args"]["number"] for event in found] == list(range(count))
 
@@ -216,7 +217,7 @@ def test_attempts_get_tracks_on_which_they_do_not_overlap(
     ]
     ends: dict[int, int] = {}
     lanes: dict[int, set[int]] = collections.defaultdict(set)
-    placed = list(_trace._on_tracks(attempts))
+    placed = list(tracing._on_tracks(attempts))
     assert len(placed) == len(attempts)
     for track, found in placed:
         assert ends.get(track, 0) <= found["begun_ns"]

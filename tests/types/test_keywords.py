@@ -14,7 +14,7 @@ import pytest
 import headrace
 import headrace.checkpoint
 import headrace.types
-from headrace._store_settings import LoadOptions, StoreOptions, StoreSettings
+from headrace._store.settings import LoadOptions, StoreOptions, StoreSettings
 from headrace.checkpoint._loading import LoadKeywords
 from headrace.checkpoint._saving import SaveKeywords
 from headrace.torch import (

@@ -16,7 +16,7 @@ import headrace
 from headrace import InvalidArgumentError
 from headrace._cli.location import Connection, Location
 from headrace._cli.report import Report
-from headrace._location import scheme_of
+from headrace._store.location import scheme_of
 
 __all__ = ["app"]
 
@@ -394,8 +394,8 @@ def index(
     json_: _Json = False,
 ) -> None:
     """List once and save the index, so that training jobs need not list."""
-    from headrace._chosen import Chosen
     from headrace._cli.telling import index, members_index
+    from headrace._store.chosen import Chosen
 
     def work(connection: Connection, report: Report) -> None:
         target = Location.parse(destination, connection)
@@ -609,8 +609,8 @@ def bench(
     json_: _Json = False,
 ) -> None:
     """Read as a training job reads, in shuffled batches, and say how fast that was."""
-    from headrace._chosen import Chosen
     from headrace._cli.bench import bench
+    from headrace._store.chosen import Chosen
 
     def work(connection: Connection, report: Report) -> None:
         bench(

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import headrace
-from headrace import GiB, InvalidArgumentError, ObjectIndex
-from headrace._chosen import Chosen
+from headrace import GiB, InvalidArgumentError, ObjectIndex, Verdict
 from headrace._cli.bench_reads import Reads, quantile, read_for
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.progress import listed
 from headrace._cli.report import Report, binary_size, shown
-from headrace._verdict import Verdict
+from headrace._store.chosen import Chosen
 
 __all__ = ["Measured", "bench"]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import headrace
-from headrace import KiB, ObjectIndex, ObjectInfo, Store, _engine
-from headrace._process import engine_number
-from headrace._verdict import Verdict, Watch, has_free_places, verdict_of
+from headrace import KiB, ObjectIndex, ObjectInfo, Store, Verdict, _engine
+from headrace._process.process import engine_number
+from headrace._process.verdict import Watch, has_free_places, verdict_of
 
 __all__ = ["Reads", "quantile", "read_for", "shuffled_batches"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from headrace import HeadraceError, MiB, ObjectIndex, Store
+from headrace._base.contexts import context
 from headrace._cli.bench_reads import Reads
 from headrace._cli.progress import is_watched
 from headrace._cli.report import Report, Stopped, binary_size
-from headrace._contexts import context
 
 __all__ = ["Measurement", "Settings", "measure_all", "settings_of"]
 

@@ -11,7 +11,7 @@ from headrace import clean as clean_store
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, url_of
 from headrace._cli.report import Report, binary_size, counted, shown
-from headrace._location import scheme_of
+from headrace._store.location import scheme_of
 
 __all__ = ["clean", "seconds_of"]
 

@@ -30,6 +30,7 @@ from headrace import (
     Sample,
     Store,
 )
+from headrace._base.errors import add_note
 from headrace._cli.large import (
     LARGE_BYTES,
     download,
@@ -54,9 +55,8 @@ from headrace._cli.report import (
 )
 from headrace._cli.wildcards import as_name, expanded
 from headrace._cli.workers import Workers
-from headrace._errors import add_note
-from headrace._location import is_local
-from headrace._moved_files import as_it_is, link_in, remove_moved
+from headrace._store.location import is_local
+from headrace._store.moved_files import as_it_is, link_in, remove_moved
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

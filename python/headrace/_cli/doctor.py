@@ -29,14 +29,14 @@ from headrace import (
     ObjectInfo,
     PermissionDeniedError,
     Store,
-    _process,
 )
-from headrace._ca_files import ca_file
+from headrace._base.options import Environment, provider_of, read_environment
 from headrace._cli.location import Connection, Location
 from headrace._cli.report import ExitCode, Report, binary_size, counted, shown
-from headrace._location import after_scheme, scheme_of
-from headrace._options import Environment, provider_of, read_environment
-from headrace._verdict import Watch, verdict_of
+from headrace._credentials.ca_files import ca_file
+from headrace._process import process
+from headrace._process.verdict import Watch, verdict_of
+from headrace._store.location import after_scheme, scheme_of
 
 __all__ = ["Finding", "doctor"]
 
@@ -185,7 +185,7 @@ def _open_files() -> Finding:
 
 
 def _memory() -> Iterator[Finding]:
-    budget_bytes = _process.current_engine().budget_bytes
+    budget_bytes = process.current_engine().budget_bytes
     free_bytes = _available_bytes()
     told = f"the budget is {binary_size(budget_bytes)}, {binary_size(free_bytes)} are free"
     if budget_bytes > free_bytes:
@@ -328,7 +328,7 @@ def _credentials_found(store: Store, scheme: str, environment: Environment) -> s
     if options["credentials"] is None:
         return "none: requests are anonymous"
     if scheme == "gs":
-        from headrace._google_credentials import _find_default
+        from headrace._credentials.google import _find_default
 
         found: Any = _find_default()
         who = getattr(found, "service_account_email", None) or getattr(found, "account", None)
@@ -336,7 +336,7 @@ def _credentials_found(store: Store, scheme: str, environment: Environment) -> s
     if scheme == "s3":
         if environment.aws_keys() is not None:
             return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment"
-        from headrace._aws_credentials import find_in_chain
+        from headrace._credentials.aws import find_in_chain
 
         keys = find_in_chain(store._settings.aws_configuration())
         if keys is None:

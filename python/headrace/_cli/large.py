@@ -20,10 +20,10 @@ from headrace import (
     _engine,
 )
 from headrace._cli.part_file import PartFile
-from headrace._leftovers import give_up
-from headrace._location import directory_of, is_local
-from headrace._whole_sum import damage_of, running_sum, tell_not_compared
-from headrace._writer_io import write_file
+from headrace._files.leftovers import give_up
+from headrace._files.whole_sum import damage_of, running_sum, tell_not_compared
+from headrace._files.writer_io import write_file
+from headrace._store.location import directory_of, is_local
 
 __all__ = [
     "LARGE_BYTES",

@@ -11,8 +11,8 @@ from typing import Any
 from headrace import HeadraceError, ListPage, ObjectInfo, Store
 from headrace._cli.location import Location, missing_bucket, not_found, url_of
 from headrace._cli.report import Report, binary_size, counted, shown
-from headrace._listing import list_chunks
-from headrace._location import directory_of
+from headrace._store.listing import list_chunks
+from headrace._store.location import directory_of
 
 __all__ = ["chunks", "facts_of", "ls", "pages", "time_of"]
 

@@ -17,7 +17,7 @@ from headrace import (
     Store,
     TimeoutOptions,
 )
-from headrace._location import bucket_and_name, bucket_of, is_local, scheme_of
+from headrace._store.location import bucket_and_name, bucket_of, is_local, scheme_of
 
 __all__ = ["Connection", "Location", "first_wildcard", "missing_bucket", "not_found", "url_of"]
 

@@ -39,7 +39,7 @@ class Table:
         self, file: str, label: str | None, connection: Connection
     ) -> tuple[ObjectIndex, dict[str, Any]]:
         """Ask about each object in the table, and return them all, and the options of stores."""
-        from headrace._table import columns_of_table, index_of_table
+        from headrace._index.table import columns_of_table, index_of_table
 
         if bool(self.begin) != bool(self.end):
             raise InvalidArgumentError("give both --begin-column and --end-column, or none")

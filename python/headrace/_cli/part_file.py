@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from headrace import MiB, ObjectInfo, _engine
-from headrace._contexts import context
-from headrace._whole_sum import crc_of, damage_of, in_order_sum_of
+from headrace._base.contexts import context
+from headrace._files.whole_sum import crc_of, damage_of, in_order_sum_of
 
 __all__ = ["PIECE_BYTES", "PartFile"]
 

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 from headrace import ObjectIndex, Store
-from headrace._chosen import Chosen
+from headrace._base.contexts import context
 from headrace._cli.report import Report
-from headrace._contexts import context
+from headrace._store.chosen import Chosen
 
 __all__ = ["Progress", "is_watched", "listed", "progress"]
 

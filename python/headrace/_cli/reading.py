@@ -17,7 +17,7 @@ from headrace._cli.large import LARGE_BYTES, with_facts
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.report import Report
 from headrace._cli.workers import Workers
-from headrace._whole_sum import crc_of, tell_not_compared
+from headrace._files.whole_sum import crc_of, tell_not_compared
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -23,8 +23,8 @@ from headrace import (
     ResourceError,
     UnavailableError,
 )
-from headrace._errors import notes_of, text_of
-from headrace._location import scheme_of
+from headrace._base.errors import notes_of, text_of
+from headrace._store.location import scheme_of
 
 __all__ = [
     "ExitCode",

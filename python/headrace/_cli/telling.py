@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from headrace import HeadraceError, InvalidArgumentError, ObjectIndex, index_members
-from headrace._chosen import Chosen
 from headrace._cli.large import with_facts
 from headrace._cli.listing import facts_of
 from headrace._cli.location import Connection, Location, first_wildcard, missing_bucket, not_found
@@ -16,6 +15,7 @@ from headrace._cli.progress import listed
 from headrace._cli.reading import stat as stat_of
 from headrace._cli.report import Report, binary_size, counted, shown
 from headrace._cli.wildcards import as_name, expanded
+from headrace._store.chosen import Chosen
 
 __all__ = ["du", "index", "members_index", "stat"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headrace import ObjectIndex, ObjectInfo, Store
 from headrace._cli.listing import chunks, pages
 from headrace._cli.location import Location, first_wildcard, not_found
-from headrace._listing import named
+from headrace._store.listing import named
 
 __all__ = ["as_name", "expanded", "matches"]
 

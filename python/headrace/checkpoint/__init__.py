@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace import _torch_package  # noqa: F401  # first: it says what to install
+from headrace._base import torch_package  # noqa: F401  # first: it says what to install
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
 from headrace.checkpoint._loading import load
 from headrace.checkpoint._newest import latest

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace import _engine
+from headrace._base.errors import CorruptDataError, InvalidArgumentError
 from headrace._engine import ObjectInfo, ZipEntry
-from headrace._errors import CorruptDataError, InvalidArgumentError
-from headrace._store import Store
+from headrace._store.store import Store
 from headrace.checkpoint._object import about, corrupt, pinned, refused
 from headrace.checkpoint._outline import Outline, StorageReference, outline_of
 from headrace.checkpoint._parallel_reads import Wanted, read_into

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headrace._options import require_bytes
+from headrace._base.options import require_bytes
 from headrace.checkpoint._archive import Archive
 from headrace.checkpoint._object import corrupt, refused
 from headrace.checkpoint._outline import (

@@ -6,18 +6,18 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from headrace._checked_metadata import without_sum
-from headrace._checkpoint_names import METADATA_NAME
-from headrace._engine import ObjectInfo
-from headrace._errors import (
+from headrace._base.errors import (
     CorruptDataError,
     InvalidArgumentError,
     NotFoundError,
     PreconditionFailedError,
 )
-from headrace._manifest import MANIFEST_NAME, require_uploaded
-from headrace._newest import Candidate, NoCheckpointError, Objects, read
-from headrace._store import Store
+from headrace._checkpoints.checked_metadata import without_sum
+from headrace._checkpoints.manifest import MANIFEST_NAME, require_uploaded
+from headrace._checkpoints.names import METADATA_NAME
+from headrace._checkpoints.newest import Candidate, NoCheckpointError, Objects, read
+from headrace._engine import ObjectInfo
+from headrace._store.store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
 from headrace.checkpoint._legacy import require_whole_legacy
 from headrace.checkpoint._object import corrupt

@@ -8,10 +8,10 @@ from typing import IO, Any
 
 import torch
 
+from headrace._base.errors import HeadraceError
 from headrace._engine import ObjectInfo
-from headrace._errors import HeadraceError
-from headrace._reader_io import ObjectReaderIO
-from headrace._store import Store
+from headrace._files.reader_io import ObjectReaderIO
+from headrace._store.store import Store
 from headrace.checkpoint._object import corrupt
 from headrace.checkpoint._outline import Outline, StorageReference, _Unpickler
 

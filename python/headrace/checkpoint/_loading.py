@@ -11,15 +11,15 @@ from typing import Any, Unpack
 
 import torch
 
-from headrace._contexts import context
+from headrace._base.contexts import context
+from headrace._base.errors import HeadraceError, add_note, text_of
+from headrace._base.options import is_weights_only, read_environment, require, require_bool
+from headrace._base.progress import Progress, ProgressOption, choose_progress, require_progress
 from headrace._engine import ObjectInfo
-from headrace._errors import HeadraceError, add_note, text_of
-from headrace._location import Url, object_at
-from headrace._options import is_weights_only, read_environment, require, require_bool
-from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
-from headrace._reader_io import ObjectReaderIO
-from headrace._store import Store
-from headrace._store_settings import LoadOptions
+from headrace._files.reader_io import ObjectReaderIO
+from headrace._store.location import Url, object_at
+from headrace._store.settings import LoadOptions
+from headrace._store.store import Store
 from headrace.checkpoint._archive import Archive, is_legacy, is_safetensors, read_ends
 from headrace.checkpoint._device_copies import (
     destination,

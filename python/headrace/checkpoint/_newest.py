@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from typing import Unpack
 
-from headrace._checkpoint_names import METADATA_NAME, is_data
-from headrace._location import Url, root_at
-from headrace._manifest import MANIFEST_NAME, step_of
-from headrace._newest import By, Candidate, Objects, newest
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
+from headrace._checkpoints.manifest import MANIFEST_NAME, step_of
+from headrace._checkpoints.names import METADATA_NAME, is_data
+from headrace._checkpoints.newest import By, Candidate, Objects, newest
+from headrace._store.location import Url, root_at
+from headrace._store.settings import StoreOptions
+from headrace._store.store import Store
 from headrace.checkpoint._completeness import Completeness
 from headrace.checkpoint._safetensors import is_index_name, single_name_of
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace._checkpoint_names import METADATA_NAME
-from headrace._contexts import context
+from headrace._base.contexts import context
+from headrace._base.errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from headrace._checkpoints.manifest import MANIFEST_NAME
+from headrace._checkpoints.names import METADATA_NAME
 from headrace._engine import ObjectInfo
-from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError
-from headrace._manifest import MANIFEST_NAME
-from headrace._store import Store
+from headrace._store.store import Store
 
 __all__ = ["about", "corrupt", "pinned", "refused", "stat"]
 

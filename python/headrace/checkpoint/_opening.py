@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from headrace._location import Url, object_at
-from headrace._options import require_bool
-from headrace._store import Store
-from headrace._store_settings import LoadOptions
+from headrace._base.options import require_bool
+from headrace._store.location import Url, object_at
+from headrace._store.settings import LoadOptions
+from headrace._store.store import Store
 from headrace.checkpoint._archive import Archive, is_safetensors, read_ends
 from headrace.checkpoint._checkpoint_reader import CheckpointReader
 from headrace.checkpoint._object import stat

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace import _engine
 from headrace._engine import ObjectInfo
-from headrace._store import NameOrInfo, Store
+from headrace._store.store import NameOrInfo, Store
 from headrace.checkpoint._object import pinned
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.serialization import location_tag, normalize_storage_type
 
-from headrace._errors import InvalidArgumentError
+from headrace._base.errors import InvalidArgumentError
 
 __all__ = ["dump"]
 

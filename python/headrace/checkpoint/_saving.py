@@ -6,13 +6,13 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Unpack
 
+from headrace._base.options import require, require_bool
+from headrace._base.progress import ProgressOption, choose_progress, require_progress
 from headrace._engine import ObjectInfo
-from headrace._leftovers import give_up, tell_left_behind
-from headrace._location import Url, object_at
-from headrace._options import require, require_bool
-from headrace._progress import ProgressOption, choose_progress, require_progress
-from headrace._store import Store, UploadWay
-from headrace._store_settings import StoreOptions
+from headrace._files.leftovers import give_up, tell_left_behind
+from headrace._store.location import Url, object_at
+from headrace._store.settings import StoreOptions
+from headrace._store.store import Store, UploadWay
 from headrace.checkpoint._safetensors import is_safetensors_name, save_tensors
 from headrace.checkpoint._staging import copy_to_host
 from headrace.checkpoint._tensor_file import DEFAULT_PROTOCOL, CheckpointFile

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from types import EllipsisType
 
-from headrace._contexts import context
+from headrace._base.contexts import context
 from headrace.checkpoint._object import refused
 
 __all__ = ["MAX_GAP_BYTES", "Index", "Selection", "about_index", "require_index", "select"]

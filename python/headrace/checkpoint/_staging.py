@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from headrace._contexts import context
-from headrace._errors import add_note
+from headrace._base.contexts import context
+from headrace._base.errors import add_note
 from headrace.checkpoint._device_copies import Copies, DeviceCopies, copied_to_host
 
 __all__ = ["copy_to_host"]

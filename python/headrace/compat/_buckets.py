@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from headrace import GcsOptions, JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
-from headrace._freed_memory import keep_freed_memory
+from headrace._process.freed_memory import keep_freed_memory
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import read_environment
+from headrace import InvalidArgumentError
+from headrace._base.options import read_environment
 
 __all__ = [
     "GoogleClientSettings",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headrace._contexts import context
-from headrace._errors import HeadraceError
+from headrace import HeadraceError
+from headrace._base.contexts import context
 
 __all__ = ["as_raises"]
 

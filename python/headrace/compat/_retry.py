@@ -11,8 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import RetryOptions, TimeoutOptions
+from headrace import InvalidArgumentError, RetryOptions, TimeoutOptions
 
 __all__ = ["DATASET_RETRY", "LIBRARY_RETRY", "Retry", "engine_options"]
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import headrace
 import headrace.checkpoint
-from headrace._location import bucket_and_name, scheme_of
+from headrace._store.location import bucket_and_name, scheme_of
 from headrace.demo.digits import Digit, augment, decode
 from headrace.torch import Loader, MapDataset, ShardDataset
 

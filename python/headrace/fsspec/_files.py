@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from fsspec.compression import compr, register_compression
 from fsspec.spec import AbstractBufferedFile
 
+from headrace._base.errors import PreconditionFailedError
 from headrace._engine import ObjectInfo
-from headrace._errors import PreconditionFailedError
-from headrace._leftovers import Writer
-from headrace._reader_io import ObjectReaderIO, place_of
-from headrace._store import Store
-from headrace._writer_io import ObjectWriterIO
+from headrace._files.leftovers import Writer
+from headrace._files.reader_io import ObjectReaderIO, place_of
+from headrace._files.writer_io import ObjectWriterIO
+from headrace._store.store import Store
 
 if TYPE_CHECKING:
     from headrace.fsspec._filesystem import StoreFileSystem

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from headrace import _options
-from headrace._options import require
+from headrace._base import options
+from headrace._base.options import require
 
 __all__ = ["from_json", "is_secret", "to_json"]
 
@@ -16,15 +16,15 @@ _TAG = "headrace"
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        _options.AisOptions,
-        _options.AwsKeys,
-        _options.BearerToken,
-        _options.GcsOptions,
-        _options.JoinOptions,
-        _options.ParallelOptions,
-        _options.RetryOptions,
-        _options.S3Options,
-        _options.TimeoutOptions,
+        options.AisOptions,
+        options.AwsKeys,
+        options.BearerToken,
+        options.GcsOptions,
+        options.JoinOptions,
+        options.ParallelOptions,
+        options.RetryOptions,
+        options.S3Options,
+        options.TimeoutOptions,
     )
 }
 
@@ -63,6 +63,6 @@ def from_json(value: Any) -> Any:
 
 def is_secret(value: Any) -> bool:
     """Return whether an option holds what is never printed."""
-    if isinstance(value, _options.AwsKeys | _options.BearerToken):
+    if isinstance(value, options.AwsKeys | options.BearerToken):
         return True
-    return isinstance(value, _options.S3Options) and value.customer_key is not None
+    return isinstance(value, options.S3Options) and value.customer_key is not None

@@ -8,8 +8,8 @@ import os
 import shutil
 from typing import Any
 
-from headrace._moved_files import link_in
-from headrace._store import Store
+from headrace._store.moved_files import link_in
+from headrace._store.store import Store
 from headrace.fsspec._filesystem import StoreFileSystem
 from headrace.fsspec._threads import change_in_thread
 

@@ -7,9 +7,9 @@ from typing import Any, Unpack
 
 import torch
 
-from headrace._location import Url
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
+from headrace import Store
+from headrace._store.location import Url
+from headrace._store.settings import StoreOptions
 from headrace.huggingface._uploads import CheckpointUploads
 
 try:

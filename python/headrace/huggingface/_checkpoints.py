@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Unpack
 
-from headrace import _engine
-from headrace._errors import (
+from headrace import (
     CorruptDataError,
     InvalidArgumentError,
     NotFoundError,
+    ObjectReaderIO,
     PreconditionFailedError,
+    Store,
+    _engine,
 )
-from headrace._location import Url, is_local, root_at
-from headrace._manifest import (
+from headrace._checkpoints.manifest import (
     MANIFEST_NAME,
     FileSum,
     read_manifest,
     require_uploaded,
     step_of,
 )
-from headrace._newest import By, Candidate, Objects, newest, numbers_in
-from headrace._reader_io import ObjectReaderIO
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
+from headrace._checkpoints.newest import By, Candidate, Objects, newest, numbers_in
+from headrace._store.location import Url, is_local, root_at
+from headrace._store.settings import StoreOptions
 from headrace.huggingface._scratch import Scratch, clear
 
 __all__ = ["delete_checkpoint", "download", "latest", "resume", "steps"]

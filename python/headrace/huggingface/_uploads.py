@@ -9,21 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
-from headrace._background import InOrder
-from headrace._errors import InvalidArgumentError, add_note, text_of
-from headrace._leftovers import give_up, tell_left_behind
-from headrace._location import Url, root_at
-from headrace._manifest import (
+from headrace import InvalidArgumentError, Store
+from headrace._base.background import InOrder
+from headrace._base.errors import add_note, text_of
+from headrace._base.options import require, require_count
+from headrace._checkpoints.manifest import (
     MANIFEST_NAME,
     FileSum,
     manifest_of,
     step_of,
 )
-from headrace._newest import group_of, numbers_in
-from headrace._options import require, require_count
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
-from headrace._writer_io import write_file
+from headrace._checkpoints.newest import group_of, numbers_in
+from headrace._files.leftovers import give_up, tell_left_behind
+from headrace._files.writer_io import write_file
+from headrace._store.location import Url, root_at
+from headrace._store.settings import StoreOptions
 from headrace.huggingface._checkpoints import delete_checkpoint, steps
 from headrace.huggingface._scratch import Scratch, clear
 

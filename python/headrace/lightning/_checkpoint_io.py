@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from headrace._background import InOrder
-from headrace._errors import InvalidArgumentError
-from headrace._store import Store, UploadWay
-from headrace._store_settings import StoreOptions
+from headrace import InvalidArgumentError, Store
+from headrace._base.background import InOrder
+from headrace._store.settings import StoreOptions
+from headrace._store.store import UploadWay
 from headrace.checkpoint._staging import copy_to_host
 from headrace.fsspec import register
 from headrace.lightning import _packages

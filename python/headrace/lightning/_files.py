@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace import checkpoint
-from headrace._checkpoint_names import METADATA_NAME
-from headrace._errors import InvalidArgumentError, NotFoundError
-from headrace._keywords import refuse_options
-from headrace._location import Url, directory_of, object_at, require_no_options_beside
-from headrace._store import Store, UploadWay
+from headrace import InvalidArgumentError, NotFoundError, Store, checkpoint
+from headrace._checkpoints.names import METADATA_NAME
+from headrace._store.keywords import refuse_options
+from headrace._store.location import Url, directory_of, object_at, require_no_options_beside
+from headrace._store.store import UploadWay
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from headrace.checkpoint._saving import stage_save
 

@@ -20,10 +20,10 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, StateDictType
 
-from headrace._errors import InvalidArgumentError, portable
-from headrace._keywords import STORE_KEYWORDS, is_moved, refuse_keywords
-from headrace._options import TimeoutOptions, is_weights_only
-from headrace._store import Store
+from headrace import InvalidArgumentError, Store, TimeoutOptions
+from headrace._base.errors import portable
+from headrace._base.options import is_weights_only
+from headrace._store.keywords import STORE_KEYWORDS, is_moved, refuse_keywords
 from headrace.checkpoint._distributed import DistributedReader
 from headrace.fsspec import register
 from headrace.lightning import _packages

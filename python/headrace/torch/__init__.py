@@ -20,7 +20,7 @@ There are seven ways to read them. Begin with the first:
 
 from __future__ import annotations
 
-from headrace import _torch_package  # noqa: F401  # first: it says what to install
+from headrace._base import torch_package  # noqa: F401  # first: it says what to install
 from headrace.torch._batch_sampler import BatchSampler
 from headrace.torch._batch_steps import BatchSoFar
 from headrace.torch._collate import collate

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch.distributed
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import integer, require
-from headrace._store import Store
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import integer, require
+from headrace._store.store import Store
 
 __all__ = [
     "Ranks",

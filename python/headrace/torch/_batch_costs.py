@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
 from headrace.torch._batch_steps import BatchLimits
 from headrace.torch._error_notes import about_call
 

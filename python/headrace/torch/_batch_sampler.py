@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from headrace import ObjectIndex
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
+from headrace._engine import ObjectIndex
 from headrace.torch._arguments import Ranks, choice, class_name, count, flag, seed_or_epoch
 from headrace.torch._batch_costs import Cost, Costs
 from headrace.torch._batch_steps import BatchLimits, Fits

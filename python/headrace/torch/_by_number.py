@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from headrace import ObjectIndex, Sample, _engine, _trace
-from headrace._chosen import Chosen
-from headrace._progress import CountOption
+from headrace import _engine
+from headrace._base.progress import CountOption
+from headrace._engine import ObjectIndex, Sample
+from headrace._process import tracing
+from headrace._store.chosen import Chosen
 from headrace.torch._arguments import seed_or_epoch
 from headrace.torch._objects import Labels, Objects, Source
 from headrace.torch._seeding import GlobalGenerators
@@ -98,7 +100,7 @@ class ByNumber(Objects, Dataset[Item]):
         """
         begin_ns = time.perf_counter_ns()
         samples: list[Any] = self._start(indices).take(return_errors=False)
-        _trace.note("read", begin_ns, time.perf_counter_ns(), samples=len(samples))
+        tracing.note("read", begin_ns, time.perf_counter_ns(), samples=len(samples))
         if not self._makes:
             return [sample.tensor() for sample in samples]
         self._label(samples, indices)
@@ -120,5 +122,5 @@ class ByNumber(Objects, Dataset[Item]):
                 if generators is not None:
                     generators.seed(sample.seed or 0)
                 made.append(self._make(sample))
-        _trace.note("transform", begin_ns, time.perf_counter_ns(), samples=len(made))
+        tracing.note("transform", begin_ns, time.perf_counter_ns(), samples=len(made))
         return made

@@ -11,8 +11,8 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate as collate_by
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
+from headrace._base.errors import InvalidArgumentError, add_note
 from headrace._engine import Engine
-from headrace._errors import InvalidArgumentError, add_note
 from headrace.torch._batch_memory import given
 
 __all__ = ["collate", "collate_in", "explain_unequal_sizes"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from headrace._errors import notes_of
+from headrace._base.errors import notes_of
 
 __all__ = ["about_batch", "about_call", "about_sample"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from headrace import ObjectIndex, _engine
-from headrace._store import Store
+from headrace import _engine
+from headrace._engine import ObjectIndex
+from headrace._store.store import Store
 from headrace.torch._worker_store import store_in_this_process
 
 __all__ = ["Here"]

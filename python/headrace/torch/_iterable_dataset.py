@@ -11,16 +11,17 @@ from typing import Any, Literal, Unpack
 import torch
 import torch.utils.data
 
-from headrace import ObjectIndex, Sample, _engine
-from headrace._chosen import Chosen, OptionalSuffix
-from headrace._entry_reads import EntryReads
-from headrace._errors import CancelledError, InvalidArgumentError
-from headrace._keywords import refuse_options
-from headrace._on_error import OnError
-from headrace._options import require, require_bytes
-from headrace._progress import CountOption
-from headrace._read_ahead import ReadAhead
-from headrace._store_settings import StoreOptions
+from headrace import _engine
+from headrace._base.errors import CancelledError, InvalidArgumentError
+from headrace._base.on_error import OnError
+from headrace._base.options import require, require_bytes
+from headrace._base.progress import CountOption
+from headrace._engine import ObjectIndex, Sample
+from headrace._store.chosen import Chosen, OptionalSuffix
+from headrace._store.entry_reads import EntryReads
+from headrace._store.keywords import refuse_options
+from headrace._store.read_ahead import ReadAhead
+from headrace._store.settings import StoreOptions
 from headrace.torch._arguments import (
     Ranks,
     choice,

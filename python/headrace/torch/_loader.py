@@ -13,13 +13,13 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Unpack
 
-from headrace import _trace
-from headrace._errors import CancelledError
-from headrace._keywords import refuse_keywords
-from headrace._on_error import OnError
-from headrace._options import require, require_bytes
-from headrace._process import metrics
-from headrace._verdict import Evidence, Verdict, Watch, verdict_of
+from headrace._base.errors import CancelledError
+from headrace._base.on_error import OnError
+from headrace._base.options import require, require_bytes
+from headrace._process import tracing
+from headrace._process.process import metrics
+from headrace._process.verdict import Evidence, Verdict, Watch, verdict_of
+from headrace._store.keywords import refuse_keywords
 from headrace.torch._arguments import (
     class_name,
     count,
@@ -906,7 +906,7 @@ class Loader(Generic[Batch]):
                 ended_ns = time.perf_counter_ns()
                 wait_s = (ended_ns - began_ns) / 1e9
                 self._wait_s += wait_s
-                _trace.note(
+                tracing.note(
                     "wait for a batch",
                     began_ns,
                     ended_ns,
@@ -939,7 +939,7 @@ class Loader(Generic[Batch]):
                 yield handed_over.pop()
                 ended_ns = time.perf_counter_ns()
                 self._trainer_s += (ended_ns - began_ns) / 1e9
-                _trace.note("trainer", began_ns, ended_ns, batch=self._batches - 1)
+                tracing.note("trainer", began_ns, ended_ns, batch=self._batches - 1)
             place.begun = False  # the next iterator begins here
             if not self._has_step(place):
                 self._tell_left_out(place)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import require, require_bytes
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require, require_bytes
 from headrace.torch._arguments import Ranks, count, flag, seed_or_epoch
 from headrace.torch._batch_costs import Costs
 from headrace.torch._batch_sampler import BatchSampler

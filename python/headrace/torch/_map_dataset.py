@@ -7,15 +7,15 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from headrace import ObjectIndex, Sample
-from headrace._chosen import Chosen, OptionalSuffix
-from headrace._keywords import refuse_options
-from headrace._options import require
-from headrace._progress import CountOption
-from headrace._sources import folder_labels
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
-from headrace._table import index_of_table
+from headrace._base.options import require
+from headrace._base.progress import CountOption
+from headrace._engine import ObjectIndex, Sample
+from headrace._index.table import index_of_table
+from headrace._store.chosen import Chosen, OptionalSuffix
+from headrace._store.keywords import refuse_options
+from headrace._store.settings import StoreOptions
+from headrace._store.sources import folder_labels
+from headrace._store.store import Store
 from headrace.torch._by_number import ByNumber
 from headrace.torch._objects import (
     LABEL,

@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from headrace import _engine
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
 from headrace.torch._arguments import count, seed_or_epoch
 from headrace.torch._batch_costs import numbers_of
 from headrace.torch._shared_place import SharedPlace

@@ -7,17 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace import ObjectIndex, Sample, _engine
-from headrace._chosen import Chosen
-from headrace._columns import KINDS, in_one_kind, missing_value, odd_value
-from headrace._entry_reads import EntryReads
-from headrace._errors import InvalidArgumentError, NotFoundError
-from headrace._options import require
-from headrace._progress import CountOption, count_names
-from headrace._roots import first_of_root
-from headrace._shards import MEMBER
-from headrace._sources import sources_of
-from headrace._store import Store
+from headrace import _engine
+from headrace._base.columns import KINDS, in_one_kind, missing_value, odd_value
+from headrace._base.errors import InvalidArgumentError, NotFoundError
+from headrace._base.options import require
+from headrace._base.progress import CountOption, count_names
+from headrace._engine import ObjectIndex, Sample
+from headrace._index.shards import MEMBER
+from headrace._store.chosen import Chosen
+from headrace._store.entry_reads import EntryReads
+from headrace._store.roots import first_of_root
+from headrace._store.sources import sources_of
+from headrace._store.store import Store
 from headrace.torch._arguments import class_name
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._error_notes import about_sample

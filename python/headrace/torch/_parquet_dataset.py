@@ -10,16 +10,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Unpack
 
-from headrace import ObjectIndex, _engine
-from headrace._chosen import OF_TABLES, Chosen
-from headrace._errors import CancelledError, HeadraceError, add_note
-from headrace._keywords import refuse_options
-from headrace._on_error import OnError
-from headrace._options import require, require_bytes
-from headrace._pyarrow import pyarrow_for
-from headrace._shards import ShardSource, shards_of
-from headrace._store import Store
-from headrace._store_settings import StoreOptions
+from headrace import _engine
+from headrace._base.errors import CancelledError, HeadraceError, add_note
+from headrace._base.on_error import OnError
+from headrace._base.options import require, require_bytes
+from headrace._base.pyarrow import pyarrow_for
+from headrace._engine import ObjectIndex
+from headrace._index.shards import ShardSource, shards_of
+from headrace._store.chosen import OF_TABLES, Chosen
+from headrace._store.keywords import refuse_options
+from headrace._store.settings import StoreOptions
+from headrace._store.store import Store
 from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of

@@ -13,15 +13,16 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from headrace import ObjectIndex, _engine
-from headrace._entry_reads import EntryReads
-from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
-from headrace._on_error import OnError
-from headrace._options import require
-from headrace._pyarrow import pyarrow_for
-from headrace._reader_io import place_of
-from headrace._shards import tell_errors
-from headrace._store import Store
+from headrace import _engine
+from headrace._base.errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
+from headrace._base.on_error import OnError
+from headrace._base.options import require
+from headrace._base.pyarrow import pyarrow_for
+from headrace._engine import ObjectIndex
+from headrace._files.reader_io import place_of
+from headrace._index.shards import tell_errors
+from headrace._store.entry_reads import EntryReads
+from headrace._store.store import Store
 from headrace.torch._here import Here
 
 __all__ = ["GroupReads", "RowGroups", "row_groups_of"]

@@ -10,8 +10,8 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from headrace import _engine
-from headrace._errors import InvalidArgumentError
-from headrace._pyarrow import pyarrow_for
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.pyarrow import pyarrow_for
 from headrace.torch._part_stream import Start
 from headrace.torch._shard_work import Part
 

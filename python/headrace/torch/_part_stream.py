@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import torch.utils.data
 
 from headrace import _engine
-from headrace._chosen import Chosen
-from headrace._errors import HeadraceError, InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import HeadraceError, InvalidArgumentError
+from headrace._base.options import require
+from headrace._store.chosen import Chosen
 from headrace.torch._arguments import (
     Ranks,
     choice,

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from headrace._errors import CancelledError
-from headrace._read_ahead import ReadAhead
+from headrace._base.errors import CancelledError
+from headrace._store.read_ahead import ReadAhead
 from headrace.torch._grid import Spot
 from headrace.torch._pipeline import Made, MadeStep, Others, Pipeline, Recipe, Request
 from headrace.torch._source import Reads

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from headrace import _engine, _trace
-from headrace._errors import CancelledError, HeadraceError
-from headrace._process import begin_exit, end_if_overtaken, metrics
-from headrace._read_ahead import ReadAhead
-from headrace._verdict import has_free_places
+from headrace import _engine
+from headrace._base.errors import CancelledError, HeadraceError
+from headrace._process import tracing
+from headrace._process.process import begin_exit, end_if_overtaken, metrics
+from headrace._process.verdict import has_free_places
+from headrace._store.read_ahead import ReadAhead
 from headrace.torch._collate import collate_in, unequal_sizes
 from headrace.torch._error_notes import about_batch, about_sample
 from headrace.torch._grid import Spot
@@ -98,7 +99,7 @@ class WorkTimes:
             self.transform_ns += end_ns - begin_ns
             self.cpu_ns += cpu_end_ns - cpu_begin_ns
         cpu_s = (cpu_end_ns - cpu_begin_ns) / 1e9
-        _trace.note("transform", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
+        tracing.note("transform", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
 
     def collated(self, begin_ns: int, cpu_begin_ns: int, samples: int) -> None:
         """A batch was collated by this thread, from `begin_ns` until now."""
@@ -107,7 +108,7 @@ class WorkTimes:
             self.collate_ns += end_ns - begin_ns
             self.cpu_ns += cpu_end_ns - cpu_begin_ns
         cpu_s = (cpu_end_ns - cpu_begin_ns) / 1e9
-        _trace.note("collate", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
+        tracing.note("collate", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
 
 
 @dataclass(frozen=True)

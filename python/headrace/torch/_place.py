@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
-from headrace import ObjectIndex, _engine
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace import _engine
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
+from headrace._engine import ObjectIndex
 from headrace.torch._grid import Order, Spot
 
 __all__ = ["Drawn", "Place", "skipped_in_state", "skipped_of_state"]

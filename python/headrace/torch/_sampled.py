@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
 from headrace.torch._grid import Order, Slice, Spot, Steps
 from headrace.torch._place import Place
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
-from headrace import ObjectIndex
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
+from headrace._engine import ObjectIndex
 from headrace.torch._arguments import count
 from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects

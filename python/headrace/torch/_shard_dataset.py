@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Unpack
 
-from headrace import ObjectIndex, Sample, _engine
-from headrace._chosen import Chosen
-from headrace._errors import add_note
-from headrace._keywords import refuse_options
-from headrace._on_error import OnError, require_on_error
-from headrace._options import require
-from headrace._progress import CountOption
-from headrace._shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
-from headrace._shards import ShardSource, members_of, shards_of
-from headrace._store_settings import StoreOptions
+from headrace import _engine
+from headrace._base.errors import add_note
+from headrace._base.on_error import OnError, require_on_error
+from headrace._base.options import require
+from headrace._base.progress import CountOption
+from headrace._engine import ObjectIndex, Sample
+from headrace._index.shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
+from headrace._index.shards import ShardSource, members_of, shards_of
+from headrace._store.chosen import Chosen
+from headrace._store.keywords import refuse_options
+from headrace._store.settings import StoreOptions
 from headrace.torch._by_number import ByNumber
 from headrace.torch._signatures import Item, Made, ShardKeywords, overload
 

@@ -12,17 +12,18 @@ from dataclasses import replace
 from typing import Any, Literal, Unpack
 from zlib import crc32
 
-from headrace import ObjectIndex, _engine
-from headrace._chosen import Chosen
-from headrace._errors import CancelledError, HeadraceError, add_note
-from headrace._keywords import refuse_options
-from headrace._location import is_local
-from headrace._on_error import OnError
-from headrace._options import require, require_bytes
-from headrace._shard_samples import field_names, is_indexed, samples_of
-from headrace._shards import ShardSource, shards_of
-from headrace._store_settings import StoreOptions
-from headrace._wids import is_wids, shards_in_wids
+from headrace import _engine
+from headrace._base.errors import CancelledError, HeadraceError, add_note
+from headrace._base.on_error import OnError
+from headrace._base.options import require, require_bytes
+from headrace._engine import ObjectIndex
+from headrace._index.shard_samples import field_names, is_indexed, samples_of
+from headrace._index.shards import ShardSource, shards_of
+from headrace._index.wids import is_wids, shards_in_wids
+from headrace._store.chosen import Chosen
+from headrace._store.keywords import refuse_options
+from headrace._store.location import is_local
+from headrace._store.settings import StoreOptions
 from headrace.torch._arguments import (
     Ranks,
     count,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
 
 __all__ = [
     "Base",

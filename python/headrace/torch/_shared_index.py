@@ -9,9 +9,10 @@ from typing import Any
 
 import torch.distributed
 
-from headrace import ObjectIndex, _engine
-from headrace._errors import InvalidArgumentError, add_note, portable
-from headrace._store import Store
+from headrace import _engine
+from headrace._base.errors import InvalidArgumentError, add_note, portable
+from headrace._engine import ObjectIndex
+from headrace._store.store import Store
 from headrace.torch._arguments import as_store
 
 __all__ = ["shared_index"]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from headrace._errors import ResourceError
+from headrace._base.errors import ResourceError
 
 __all__ = ["Reader", "SharedPlace"]
 

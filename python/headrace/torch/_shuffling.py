@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace import _engine
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
 from headrace.torch._arguments import int64_count
 from headrace.torch._mix import Mixture
 from headrace.torch._place import Drawn, Objects, Place

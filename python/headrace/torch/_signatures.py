@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
-from headrace import ObjectIndex
-from headrace._store_settings import StoreOptions
+from headrace._engine import ObjectIndex
+from headrace._store.settings import StoreOptions
 
 if TYPE_CHECKING:
     from typing import overload
 
     import torch
 
-    from headrace._chosen import OptionalSuffix
-    from headrace._on_error import OnError
-    from headrace._progress import CountOption
+    from headrace._base.on_error import OnError
+    from headrace._base.progress import CountOption
+    from headrace._store.chosen import OptionalSuffix
     from headrace.torch._shuffling import Shuffle
 else:
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
-from headrace._errors import CorruptDataError, add_note, text_of
-from headrace._on_error import OnError, is_of_the_data, require_on_error
-from headrace._options import require
+from headrace._base.errors import CorruptDataError, add_note, text_of
+from headrace._base.on_error import OnError, is_of_the_data, require_on_error
+from headrace._base.options import require
 from headrace.torch._arguments import count
 
 __all__ = ["NOTHING", "Skipped", "Skipping", "Skips", "lost_reads", "places_left", "skipped_of"]

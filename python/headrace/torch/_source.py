@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from headrace import Sample, _engine
-from headrace._entry_reads import EntryReads
-from headrace._errors import InvalidArgumentError
-from headrace._options import require
-from headrace._read_ahead import Reads as BeingRead
+from headrace import _engine
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import require
+from headrace._engine import Sample
+from headrace._store.entry_reads import EntryReads
+from headrace._store.read_ahead import Reads as BeingRead
 from headrace.torch._by_number import ByNumber
 from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects

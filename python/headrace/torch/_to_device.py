@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map
 
-from headrace._errors import InvalidArgumentError
+from headrace._base.errors import InvalidArgumentError
 from headrace.torch._pipeline import Batches, Made
 
 __all__ = ["CopiedAhead", "Device", "choose_device", "opened"]

@@ -12,13 +12,14 @@ import numpy
 import torch
 from torch.utils.data import Dataset
 
-from headrace import ObjectIndex, Sample, _engine
-from headrace._chosen import Chosen
-from headrace._errors import HeadraceError, InvalidArgumentError
-from headrace._keywords import refuse_options
-from headrace._on_error import is_of_the_data
-from headrace._options import require
-from headrace._store_settings import StoreOptions
+from headrace import _engine
+from headrace._base.errors import HeadraceError, InvalidArgumentError
+from headrace._base.on_error import is_of_the_data
+from headrace._base.options import require
+from headrace._engine import ObjectIndex, Sample
+from headrace._store.chosen import Chosen
+from headrace._store.keywords import refuse_options
+from headrace._store.settings import StoreOptions
 from headrace.torch._arguments import class_name, count
 from headrace.torch._objects import Objects
 from headrace.torch._pinning import Pageable, Pinning

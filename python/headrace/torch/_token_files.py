@@ -13,13 +13,19 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from headrace import ObjectIndex, ObjectInfo, _engine
-from headrace._chosen import Chosen
-from headrace._errors import CorruptDataError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace._location import bucket_and_name, object_at
-from headrace._options import require
-from headrace._roots import first_of_root
-from headrace._store import Store
+from headrace import _engine
+from headrace._base.errors import (
+    CorruptDataError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from headrace._base.options import require
+from headrace._engine import ObjectIndex, ObjectInfo
+from headrace._store.chosen import Chosen
+from headrace._store.location import bucket_and_name, object_at
+from headrace._store.roots import first_of_root
+from headrace._store.store import Store
 
 __all__ = ["ITEM_BYTES", "Packing", "TokenFiles", "Tokens", "find_tokens", "type_name"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headrace import _engine
-from headrace._options import require
+from headrace._base.options import require
 from headrace.torch._arguments import Ranks, class_name, count, seed_or_epoch
 from headrace.torch._batch_costs import numbers_of
 from headrace.torch._batching import BySize

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from torch.utils.data import get_worker_info
 
-from headrace import ObjectIndex, _engine, _process
-from headrace._options import EngineOptions, read_environment
-from headrace._store import Store
+from headrace import _engine
+from headrace._base.options import EngineOptions, read_environment
+from headrace._engine import ObjectIndex
+from headrace._process import process
+from headrace._store.store import Store
 
 __all__ = ["store_in_this_process"]
 
@@ -23,7 +25,7 @@ def store_in_this_process(store: Store, objects: ObjectIndex) -> Store:
     info = get_worker_info()
     if info is None:
         return store
-    _process.configure_unless_set(worker_options(info.num_workers, objects))
+    process.configure_unless_set(worker_options(info.num_workers, objects))
     default = _engine.default_options()["initial_in_flight"]
     parallel = store._settings.parallel
     if parallel.initial_in_flight != default:

@@ -394,19 +394,19 @@ void BlockPool::end_flights(uint64_t charged) {
 }
 
 bool BlockPool::may_begin_flight(uint64_t charged, uint64_t batch_order, bool waited_for) {
-  uint64_t first = first_in_line_.load(std::memory_order_seq_cst);
+  uint64_t first = first_claim_.load(std::memory_order_seq_cst);
   const bool in_turn = first == UINT64_MAX || (waited_for && batch_order <= first);
   const uint64_t in_flight = in_flight_bytes();
   if (in_turn && (in_flight == 0 || in_flight + charged <= budget_bytes_)) return true;
   while (waited_for && batch_order < first &&
-         !first_in_line_.compare_exchange_weak(first, batch_order)) {
+         !first_claim_.compare_exchange_weak(first, batch_order)) {
   }
   return false;
 }
 
-void BlockPool::leave_line(uint64_t batch_order) {
-  if (first_in_line_.load(std::memory_order_seq_cst) != batch_order) return;
-  if (first_in_line_.compare_exchange_strong(batch_order, UINT64_MAX)) made_room();
+void BlockPool::drop_claim(uint64_t batch_order) {
+  if (first_claim_.load(std::memory_order_seq_cst) != batch_order) return;
+  if (first_claim_.compare_exchange_strong(batch_order, UINT64_MAX)) made_room();
 }
 
 void BlockPool::set_on_room(std::function<void()> on_room) {

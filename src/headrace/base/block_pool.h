@@ -109,7 +109,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // The same, but empty if that would exceed the budget. One step, because threads that checked
   // live_bytes() before allocating could exceed it together.
   std::optional<Block> allocate_within_budget(uint64_t size_bytes);
-  // A block for each of the sizes, of which each begins a flight, as one step. False, and nothing
+  // A block for each of the sizes, each of which begins a flight, as one step. False, and nothing
   // has changed, if memory or flights would then take up more than half of the budget, or if one
   // of the sizes is beyond those that are kept for use again.
   bool allocate_many(std::span<const uint64_t> sizes_bytes, std::span<Block> blocks);
@@ -130,13 +130,13 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   void end_flights(uint64_t charged);  // of several reads
 
   // Whether a read of a batch may begin a flight, to be asked before try_begin_flight(). So that
-  // many small reads cannot keep a large one out for ever, a read that is waited for and finds no
-  // room goes into line: until its batch leaves the line, no read of a later batch begins, and none
-  // that nobody waits for.
+  // small reads cannot keep a large one out for ever, a read that is waited for and finds no room
+  // claims the next room for its batch: until the claim is dropped, no read of a later batch
+  // begins, and no read ahead.
   bool may_begin_flight(uint64_t charged, uint64_t batch_order, bool waited_for);
   // A read of the batch has begun, or need not begin any more. Others of the batch that still find
-  // no room go into line again.
-  void leave_line(uint64_t batch_order);
+  // no room claim it again.
+  void drop_claim(uint64_t batch_order);
 
   // Memory set aside for reads that have begun and will need it, or are expected to.
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_seq_cst); }
@@ -151,8 +151,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   void set_on_room(std::function<void()> on_room);
   void ask_for_room() { freed_.fetch_or(kRoomWanted, std::memory_order_seq_cst); }
   bool room_wanted() const { return (freed_.load(std::memory_order_seq_cst) & kRoomWanted) != 0; }
-  // Notifies whoever asked for room. The pool calls it when memory becomes free; stores call it
-  // when a different batch is entitled to the memory.
+  // Calls `on_room` if somebody has asked for room. The pool does so when memory becomes free;
+  // stores when a different batch is entitled to the memory.
   void made_room();
 
   MemoryUse use();
@@ -203,8 +203,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const uint64_t epoch_;
   std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
   std::atomic<uint64_t> reserved_bytes_ = 0;
-  std::atomic<uint64_t> first_in_line_ = UINT64_MAX;  // the order of the oldest batch in line
-  alignas(64) std::atomic<uintptr_t> freed_ = 0;      // the list of Freed, and flags
+  std::atomic<uint64_t> first_claim_ = UINT64_MAX;  // the order of the oldest batch with a claim
+  alignas(64) std::atomic<uintptr_t> freed_ = 0;    // the list of Freed, and flags
   alignas(64) mutable Mutex mutex_;
   // The pool is deleted once both are zero: blocks may outlive its owners.
   bool owned_ HEADRACE_GUARDED_BY(mutex_) = true;

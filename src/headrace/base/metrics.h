@@ -25,7 +25,7 @@ namespace headrace {
   COUNTER(hedge_bytes_dropped_total) /* of answers without a use */                                \
   COUNTER(bodies_replaced_total)     /* bodies that came so slowly that others took their place */ \
   /* Summed over all requests, which run in parallel; of files, nothing is told: */                \
-  COUNTER(queue_ns_total)      /* how long reads waited for memory and a slot, */                  \
+  COUNTER(queue_ns_total)      /* how long reads waited for memory and a permit, */                \
   COUNTER(first_byte_ns_total) /* requests that were sent for the first byte of an answer, */      \
   COUNTER(body_ns_total)       /* and from there to its end */                                     \
   COUNTER(connections_open)                                                                        \

@@ -15,7 +15,7 @@ enum class Compression : uint8_t { kNone, kGzip, kZstd, kBzip2, kXz, kLz4 };
 
 std::string_view to_string(Compression compression);
 
-// So many bytes tell how they are compressed.
+// How many bytes compression_of() needs.
 inline constexpr size_t kCompressionMagicBytes = 6;
 
 // How bytes that begin like this may be compressed. Those of something else may begin alike.

@@ -61,7 +61,7 @@ Result<MegatronIndex> MegatronIndex::parse(std::span<const std::byte> file) {
                          " documents");
   }
   const size_t used = sequences * 12 + documents * 8;
-  // What has a mode for each sequence, as multimodal data do, has a byte more for each.
+  // Multimodal data have a mode for each sequence, of one byte.
   if (rest.size() != used && rest.size() != used + sequences) {
     return torn_megatron("is ", rest.size() - used, " bytes longer than it says");
   }

@@ -24,8 +24,8 @@ using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
 // Errors come back as values: `auto [error, n] = co_await socket.async_receive(buffer, kAwait)`.
 inline constexpr auto kAwait = asio::as_tuple(asio::use_awaitable_t<Executor>());
 
-// The next receive waits for an event, and does not try before whether there are bytes already: for
-// a socket of which the last receive has taken everything. What comes between the two is an event.
+// The next receive waits for an event instead of trying first: for a socket that the last receive
+// has emptied. Bytes that arrive between the two are an event.
 void expect_nothing(Socket& socket);
 
 }  // namespace headrace

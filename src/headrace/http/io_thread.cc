@@ -135,22 +135,23 @@ void IoThread::stop_all() {
   });
 }
 
+// A coroutine may hold what needs the context, so none may be left to be destroyed with it. Nobody
+// has waited for some of them: a connection opened ahead is a request of nobody.
 void IoThread::join() {
   work_.reset();
   // Behind everything posted before, such as the closing of idle connections.
   post([this] {
     leaving_ = true;
     clock_.set(end_timer_, now() + kLongestEnd);
-    end_timer_->async_wait([this](boost::system::error_code) { context_.stop(); });
-    leave_once_idle();
+    end_timer_->async_wait([this](boost::system::error_code) { leave(); });
+    if (first_ == nullptr) leave();
   });
   if (thread_.joinable()) thread_.join();
 }
 
-// What an activity's coroutine holds may need the context, so none may be left to be destroyed with
-// it: a connection that is being opened ahead is a request of nobody, which nobody waited for.
-void IoThread::leave_once_idle() {
-  if (first_ == nullptr) context_.stop();
+void IoThread::leave() {
+  leaving_ = false;
+  context_.stop();
 }
 
 void IoThread::add(Activity& activity) {
@@ -166,7 +167,11 @@ void IoThread::remove(Activity& activity) {
   if (activity.next_ != nullptr) activity.next_->previous_ = activity.previous_;
   if (first_ == &activity) first_ = activity.next_;
   // Later, when the coroutine it lives in has ended too.
-  if (leaving_ && first_ == nullptr) post([this] { leave_once_idle(); });
+  if (leaving_ && first_ == nullptr) {
+    post([this] {
+      if (first_ == nullptr) leave();
+    });
+  }
 }
 
 void IoThread::arm_sweep() {

@@ -8,29 +8,19 @@
 
 #include <future>
 #include <memory>
-#include <utility>
+
+#include "headrace/http/activity_test_support.h"
+#include "headrace/http/manual_clock_test_support.h"
 
 namespace headrace {
 namespace {
-
-using std::chrono::steady_clock;
-
-class Parked final : public Activity {
- public:
-  explicit Parked(IoThread& thread)
-      : Activity(thread, nullptr, steady_clock::now() + std::chrono::hours(1)) {}
-
- private:
-  void interrupt(const Error&) override {}
-  void sweep(steady_clock::time_point) override {}
-};
 
 // Parks until it is stopped, and then takes a few more turns of the thread, as what closes a
 // connection does.
 awaitable<void> end_slowly(IoThread& thread, std::promise<void>& began,
                            std::shared_ptr<bool> ended) {
   {
-    Parked activity(thread);
+    TestActivity activity(thread);
     began.set_value();
     while (!activity.stopped()) co_await activity.park(activity.deadline());
     for (int turn = 0; turn < 100; ++turn) co_await asio::post(thread.context(), kAwait);
@@ -52,12 +42,40 @@ TEST(IoThread, EndsWhenItsLastActivityHas) {
   EXPECT_EQ(ended.use_count(), 1) << "a coroutine was left to be destroyed with the context";
 }
 
-TEST(IoThread, EndsAtOnceWithoutActivities) {
-  const std::shared_ptr<IoThread> thread = IoThread::start(0);
-  const auto began = steady_clock::now();
-  thread->stop_all();
-  thread->join();
-  EXPECT_LT(steady_clock::now() - began, IoThread::kLongestEnd);
+class IoThreadOnAClock : public ::testing::Test {
+ protected:
+  void end() {
+    thread_->stop_all();
+    thread_->join();
+    thread_->context().poll();
+  }
+
+  ManualClock clock_;
+  const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
+};
+
+TEST_F(IoThreadOnAClock, WithoutActivitiesEndsBeforeTimePasses) {
+  end();
+  EXPECT_TRUE(thread_->context().stopped());
+}
+
+TEST_F(IoThreadOnAClock, WaitsForAnActivityThatDoesNotEndNoLongerThanItSays) {
+  Timer never(thread_->context(), Timer::time_point::max());
+  asio::co_spawn(
+      thread_->context(),
+      [](IoThread& thread, Timer& never) -> awaitable<void> {
+        const TestActivity activity(thread);
+        co_await never.async_wait(kAwait);
+      }(*thread_, never),
+      asio::detached);
+  end();
+  EXPECT_FALSE(thread_->context().stopped());
+  clock_.advance(IoThread::kLongestEnd);
+  thread_->context().poll();
+  EXPECT_TRUE(thread_->context().stopped());
+  thread_->context().restart();
+  never.cancel();
+  thread_->context().poll();
 }
 
 }  // namespace

@@ -28,8 +28,7 @@ struct TlsOptions {
   std::string client_cert_file = {};
   // PEM: the key of that certificate, not encrypted; empty: it is in the same file.
   std::string client_key_file = {};
-  // Any certificate of the server's is taken, so that whoever is in between can read and change
-  // everything.
+  // Accept any server certificate: anybody on the path can read and change everything.
   bool skip_verify = false;
   auto operator<=>(const TlsOptions&) const = default;
 };

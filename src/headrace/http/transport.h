@@ -62,8 +62,8 @@ class Transport {
   TimePoint last_used() const { return last_used_; }
   // The request of the present exchange. Borrowed from its caller.
   const HttpRequest* request() const { return request_; }
-  // Kept here for whoever uses it, which has no room: when the present use began, and when the
-  // connection was open that had to be opened for it; zero: it was open already.
+  // Kept for the user of the transport: when the present use began, and when the connection was
+  // open; zero if it was already.
   void begin_use(TimePoint now) {
     begun_at_ = now;
     opened_at_ = {};

@@ -26,8 +26,7 @@ InnerRead read_slots(const ReadBatch& outer, std::vector<uint32_t> slots,
 // Hands `outer` over and has it read by `plan`, which ends each of its slots once.
 void carry_out(const std::shared_ptr<ReadBatch>& outer, std::vector<InnerRead> plan);
 
-// Begins one more read for `outer`, which was handed over, and of which the slots that it is for
-// are not done.
+// Begins one more read for slots of `outer` that are not done. `outer` was handed over.
 void add_read(const std::shared_ptr<ReadBatch>& outer, InnerRead read);
 
 }  // namespace headrace

@@ -94,8 +94,7 @@ class ObjectStore {
   virtual uint32_t useful_pages_in_flight() const = 0;
   // The memory budget that this store's reads and listings count against.
   virtual std::shared_ptr<BlockPool> pool() const = 0;
-  // So many reads are about to be asked for: a store with connections opens them now, so that they
-  // need not be waited for then.
+  // `count` reads will be asked for soon: a store with connections opens them now.
   virtual void expect_reads(uint32_t count) = 0;
   // 0: this store cannot compose.
   virtual uint32_t max_compose_sources() const = 0;

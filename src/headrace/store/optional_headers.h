@@ -17,7 +17,7 @@ struct OptionalHeaders {
 // Groups, as bits: those of a protocol, in its order.
 using HeaderGroups = uint8_t;
 constexpr size_t kMostHeaderGroups = 8;
-constexpr HeaderGroups header_group(size_t place) { return static_cast<HeaderGroups>(1U << place); }
+constexpr HeaderGroups header_group(size_t index) { return static_cast<HeaderGroups>(1U << index); }
 
 // Takes the headers of these groups out of "Name: value\r\n"...: a header belongs to the groups
 // that its name begins like.

@@ -27,8 +27,8 @@
 
 namespace headrace {
 
-// The CRC or XXH64 of so many bytes that have just arrived, and are in cache, takes less time than
-// to hand them to another thread. Of more, CRCs are computed while they arrive.
+// Up to this size, the CRC or XXH64 of bytes that are still in cache costs less than handing them
+// to another thread. CRCs of larger objects are computed while their bytes arrive.
 constexpr uint64_t kSumAtOnceBytes = 1 * kMiB;
 
 // One object, or a range of one, to be read.
@@ -63,12 +63,12 @@ struct ReadPiece {
   PieceReader* reader = nullptr;
   uint32_t slot_index = 0;
   ByteRange range;  // within the object; end == kUnknownSize until the size is known
-  RunningSum sum;   // of what has arrived; of the slot's `running_kind`
+  RunningSum sum;   // of the bytes that have arrived; of the slot's `running_kind`
   std::unique_ptr<PlaceFiller> filler;  // instead of `sum` if the slot is scattered
   uint64_t received_bytes = 0;
   ReadPiece* next = nullptr;
 
-  // Forgets what has arrived.
+  // Forgets the bytes that have arrived.
   void reset(ChecksumKind kind) {
     received_bytes = 0;
     sum = RunningSum(kind);
@@ -116,7 +116,7 @@ struct ReadSlot {
   ReadMemory into;
   std::unique_ptr<Rare> rare;
 
-  // What has become of it.
+  // Its outcome.
   GenerationText found_generation;  // the generation that was read
   std::optional<Error> error = {};  // the first; see ReadBatch::set_error()
 
@@ -153,14 +153,14 @@ struct ReadSlot {
   // Cuts the range, whose end is known, into the first piece, of `first_bytes`, and more pieces of
   // `piece_bytes`, which are returned.
   PieceList split(uint64_t first_bytes, uint64_t piece_bytes);
-  // Makes the range one piece again, of which nothing has arrived.
+  // Makes the range one piece again, without any bytes.
   void unsplit();
-  // Where the next bytes of a piece go, of which some are missing; at most so many. Never empty.
+  // Memory for the next bytes of an incomplete piece. Never empty.
   std::span<std::byte> space(ReadPiece& piece) const;
-  // So many bytes are now where space() said.
+  // `count` bytes have been put where space() said.
   void took(ReadPiece& piece, size_t count) const;
-  // Joins the sums of the pieces, all of which must have arrived: those that are wanted, and of all
-  // bytes the one that is returned.
+  // Joins the sums of the pieces, which must all have arrived: sets sum(), and returns the sum of
+  // all bytes.
   Checksum join_sums();
   // Limits the range to an object of this size.
   // Errors: kInvalidArgument if there are no such bytes.
@@ -213,17 +213,16 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // For the store ---------------------------------------------------------------------------
   bool waited_for() const { return waited_for_.load(std::memory_order_seq_cst); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // Its place among all batches, by when they were handed over.
+  // Its number among all batches, in the order in which they were handed over.
   uint64_t order = 0;
   std::chrono::steady_clock::time_point handed_over{};
-  // What whoever reads this batch on behalf of another has planned already, and a store does not do
-  // again: groups of objects, and then ranges that lie close together.
+  // How far the reads of this batch are planned already, so that a store does not plan them again:
+  // groups of objects come first, then ranges that lie close together.
   enum class Planned : uint8_t { kNothing, kGroups, kRanges };
   Planned planned = Planned::kNothing;
-  // Deals the slots out to so many lanes: which of them slot i belongs to, `lane_of(i)` tells;
-  // kNoLane: to none. So that the lanes need not count together what each of them can count alone,
-  // the batch counts lanes. The store does it once, before any lane may begin; slots that the lanes
-  // are to queue count as queued from now on.
+  // Deals the slots out to the lanes: slot i to `lane_of(i)`, or to none if that is kNoLane. Each
+  // lane counts its own slots, and the batch counts lanes, so that threads share little. The store
+  // calls this once, before any lane may begin; slots of lanes count as queued from now on.
   void deal(uint32_t lane_count, const std::function<uint32_t(size_t)>& lane_of);
   // The slot is ended elsewhere, or by several threads: from now on it is counted by itself. Its
   // lane's thread.

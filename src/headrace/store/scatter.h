@@ -28,19 +28,19 @@ struct Place {
 // if there are no places, if one is empty, or if they are not in the order in which they begin.
 Result<ByteRange> range_of(std::span<const Place> places);
 
-// Puts the bytes of a part of the object, as they arrive one after the other, into their places,
-// and sums up what each place gets. What has no place is dropped. Bytes go straight to a place in
-// which there is room for many, and are copied from there to those that overlap it; several small
-// places are filled from memory of its own, which it keeps until all has arrived.
+// Puts the bytes of a part of the object into their places as they arrive, and sums the bytes of
+// each place. Bytes without a place are dropped. Large places are filled directly, and places that
+// overlap them by copying from there; small places are filled by copying from scratch memory, which
+// is kept until all bytes have arrived.
 // Thread: confined. Borrows the places.
 class PlaceFiller {
  public:
   // A place with less room than this is filled by copying, ...
   static constexpr size_t kDirectBytes = 32 * 1024;
-  // ... from so much memory at most.
+  // ... from scratch memory of at most this size.
   static constexpr size_t kScratchBytes = 64 * 1024;
 
-  // What a place has got.
+  // The bytes that a place has got.
   struct Filled {
     uint64_t size_bytes = 0;
     RunningSum sum;

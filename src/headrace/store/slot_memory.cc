@@ -10,7 +10,7 @@ namespace headrace {
 
 namespace {
 
-// Of the memory that it has, or that it is to get for so many bytes.
+// The size of the memory that it has, or gets for `size_bytes` of its range.
 uint64_t memory_bytes(const ReadSlot& slot, uint64_t size_bytes) {
   return slot.into.scatter() != nullptr ? slot.into.scatter()->own_bytes() : size_bytes;
 }

@@ -19,7 +19,7 @@ uint64_t charge_of(const ReadSlot& slot, uint64_t size_bytes);
 // whole budget.
 bool needs_room(const BlockPool& pool, const ReadSlot& slot);
 
-// Whether there is room now. If not, whoever asked waits for it, and asks again.
+// Whether there is room now. If not, the caller waits for room and asks again.
 enum class Room : uint8_t { kMade, kNotNow };
 
 // Allocates `size_bytes` for the slot if it has no memory yet. With `waited_for`, even beyond the

@@ -90,8 +90,8 @@ std::optional<UploadSums> after_refused_bytes(const UploadSums& sums);
 // not; nor is one on a level that the service has taken before, unless `blames_taken`.
 bool may_be_about_sums(const UploadSums& sums, const Error& refusal, bool blames_taken);
 
-// What has been learned of one bucket. What is less than the best is forgotten after a while, so
-// that it is tried again.
+// The level that one bucket is known to take. Any but the best is forgotten after a while, so that
+// better ones are tried again.
 // Thread: any.
 class SumsRecord {
  public:
@@ -108,9 +108,8 @@ class SumsRecord {
   TimePoint since_ HEADRACE_GUARDED_BY(mutex_){};
 };
 
-// The sums of one upload: what is shared by its requests. A request on its way down keeps its level
-// to itself; others hear of it once the service has accepted what was sent so. What has not been
-// settled is learned by nobody.
+// The level of one upload, shared by its requests. A request that tries a lower level keeps it to
+// itself until the service has accepted a request at that level.
 // Thread: any.
 class SumLadder {
  public:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._errors import HeadraceError, InvalidArgumentError, NotFoundError
-from headrace._location import Url, is_local, root_at
-from headrace._store import Store
+from headrace._base.errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace._store.location import Url, is_local, root_at
+from headrace._store.store import Store
 
 __all__ = ["Folder"]
 
@@ -19,8 +19,6 @@ class Folder:
 
     store: Store
     """Its root is the folder."""
-    prefix: str = ""
-    """The text before names in the store: empty."""
 
     @staticmethod
     def at(url: Url, options: Mapping[str, Any], store: Store | None = None) -> Folder:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headrace import _engine
-from headrace._errors import InvalidArgumentError
-from headrace._options import MiB
+from headrace._base.errors import InvalidArgumentError
+from headrace._base.options import MiB
 from headrace.checkpoint._device_copies import Copies, DeviceCopies
 from headrace.checkpoint._distributed.upload import Passing
 from headrace.checkpoint._tensor_file import CheckpointFile, blob_of

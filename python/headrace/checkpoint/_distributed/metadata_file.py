@@ -6,8 +6,8 @@ import io
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from headrace._checked_metadata import with_sum, without_sum
-from headrace._errors import CorruptDataError
+from headrace._base.errors import CorruptDataError
+from headrace._checkpoints.checked_metadata import with_sum, without_sum
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
-from headrace._contexts import context
-from headrace._errors import PreconditionFailedError
+from headrace._base.contexts import context
+from headrace._base.errors import PreconditionFailedError
 
 __all__ = ["Look", "Turn", "begin", "commit", "end", "take_turn"]
 

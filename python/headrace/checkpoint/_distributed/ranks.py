@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch.distributed as dist
 
-from headrace._contexts import context
-from headrace._errors import portable, travels
+from headrace._base.contexts import context
+from headrace._base.errors import portable, travels
 
 __all__ = ["as_ranks_tell"]
 

@@ -19,12 +19,12 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from headrace import _engine
-from headrace._checkpoint_names import metadata_name, metadata_rank
-from headrace._errors import CorruptDataError, InvalidArgumentError, NotFoundError, add_note
-from headrace._options import MiB, require_bool
-from headrace._progress import Progress, ProgressOption, choose_progress, require_progress
-from headrace._store import NameOrInfo, Store
-from headrace._store_settings import LoadOptions
+from headrace._base.errors import CorruptDataError, InvalidArgumentError, NotFoundError, add_note
+from headrace._base.options import MiB, require_bool
+from headrace._base.progress import Progress, ProgressOption, choose_progress, require_progress
+from headrace._checkpoints.names import metadata_name, metadata_rank
+from headrace._store.settings import LoadOptions
+from headrace._store.store import NameOrInfo, Store
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import ItemLayout, flat_bytes
 from headrace.checkpoint._distributed.metadata_file import from_bytes, storage_meta

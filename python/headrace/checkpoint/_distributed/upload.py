@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace._leftovers import give_up, tell_left_behind
-from headrace._store import Store, UploadWay
+from headrace._files.leftovers import give_up, tell_left_behind
+from headrace._store.store import Store, UploadWay
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

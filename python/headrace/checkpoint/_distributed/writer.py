@@ -24,15 +24,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from headrace._checkpoint_names import (
-    METADATA_NAME,
-    attachment_name,
-    data_name,
-    is_data,
-    metadata_name,
-    metadata_rank,
-)
-from headrace._errors import (
+from headrace._base.errors import (
     CancelledError,
     HeadraceError,
     InternalError,
@@ -41,10 +33,18 @@ from headrace._errors import (
     PreconditionFailedError,
     add_note,
 )
-from headrace._options import MiB, require_count
-from headrace._progress import Progress, ProgressOption, choose_progress
-from headrace._store import Store, UploadWay
-from headrace._store_settings import StoreOptions
+from headrace._base.options import MiB, require_count
+from headrace._base.progress import Progress, ProgressOption, choose_progress
+from headrace._checkpoints.names import (
+    METADATA_NAME,
+    attachment_name,
+    data_name,
+    is_data,
+    metadata_name,
+    metadata_rank,
+)
+from headrace._store.settings import StoreOptions
+from headrace._store.store import Store, UploadWay
 from headrace.checkpoint._distributed import ordering
 from headrace.checkpoint._distributed.folder import Folder
 from headrace.checkpoint._distributed.items import encode

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace._base.errors import CorruptDataError, NotFoundError, PreconditionFailedError
 from headrace._engine import ObjectInfo
-from headrace._errors import CorruptDataError, NotFoundError, PreconditionFailedError
-from headrace._store import Store
+from headrace._store.store import Store
 from headrace.checkpoint._object import about, corrupt, pinned, stat
 from headrace.checkpoint._parallel_reads import Part, read_parts
 from headrace.checkpoint._safetensors.header import Header, header_bytes_of, parse_header

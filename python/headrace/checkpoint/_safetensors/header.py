@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headrace import _engine
-from headrace._errors import CorruptDataError, InvalidArgumentError
+from headrace._base.errors import CorruptDataError, InvalidArgumentError
 from headrace.checkpoint._safetensors.dtypes import BITS, rank_of
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from headrace import _engine
-from headrace._options import require_bytes
-from headrace._progress import Progress, ProgressOption, choose_progress
-from headrace._store import Store
-from headrace._whole_sum import crc_of, damage_of
+from headrace._base.options import require_bytes
+from headrace._base.progress import Progress, ProgressOption, choose_progress
+from headrace._files.whole_sum import crc_of, damage_of
+from headrace._store.store import Store
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
 from headrace.checkpoint._device_copies import (
     destination,

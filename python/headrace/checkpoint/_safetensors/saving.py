@@ -13,8 +13,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from headrace import _engine
-from headrace._engine import ObjectInfo
-from headrace._errors import (
+from headrace._base.errors import (
     CorruptDataError,
     HeadraceError,
     InvalidArgumentError,
@@ -22,10 +21,11 @@ from headrace._errors import (
     PermissionDeniedError,
     PreconditionFailedError,
 )
-from headrace._leftovers import give_up, tell_left_behind
-from headrace._options import require, require_bytes
-from headrace._progress import Progress, ProgressOption, choose_progress
-from headrace._store import Store, UploadWay
+from headrace._base.options import require, require_bytes
+from headrace._base.progress import Progress, ProgressOption, choose_progress
+from headrace._engine import ObjectInfo
+from headrace._files.leftovers import give_up, tell_left_behind
+from headrace._store.store import Store, UploadWay
 from headrace.checkpoint._device_copies import DeviceCopies, host_pieces, memory_of
 from headrace.checkpoint._object import refused
 from headrace.checkpoint._safetensors.dtypes import dtype_name, unpacked_shape

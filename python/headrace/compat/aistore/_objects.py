@@ -14,8 +14,8 @@ from itertools import accumulate
 from typing import Any
 
 from headrace import ObjectIndex, ObjectInfo, Store, _engine
-from headrace._entry_reads import EntryReads
-from headrace._open import open as open_object
+from headrace import open as open_object
+from headrace._store.entry_reads import EntryReads
 from headrace.compat.aistore._clients import store_of_bucket
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._sdk import reads_by_get, sdk_class

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from headrace import _engine
-from headrace._errors import InvalidArgumentError
+from headrace import InvalidArgumentError, _engine
 from headrace.compat.aistore._objects import ObjectList, Prefetched, StoredObject
 from headrace.torch._shared_place import Reader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
-from headrace._errors import InvalidArgumentError
+from headrace import InvalidArgumentError
 
 __all__ = ["shown"]
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace import CancelledError, NotFoundError, Sample, Store, _engine
-from headrace._freed_memory import keep_freed_memory
-from headrace._read_ahead import ReadAhead
+from headrace._process.freed_memory import keep_freed_memory
+from headrace._store.read_ahead import ReadAhead
 from headrace.compat.aistore._clients import store_of_object
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import StoredObject

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from headrace import CorruptDataError, Sample, _engine
-from headrace._reader_io import place_of
+from headrace._files.reader_io import place_of
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import StoredObject
 from headrace.compat.aistore._reading import read_in_order

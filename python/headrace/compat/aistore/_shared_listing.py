@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace._contexts import context
+from headrace._base.contexts import context
 from headrace.compat.aistore._sources import Found
 
 __all__ = ["SharedListing"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from headrace._handled import Handled
+from headrace._base.handled import Handled
 from headrace.compat._checkpoints import open_checkpoint_bucket
 from headrace.compat._clients import make_google_client
 from headrace.compat.dataflux_pytorch.multipart_upload.multipart import (

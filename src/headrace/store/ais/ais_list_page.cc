@@ -260,21 +260,21 @@ ColumnPage AisListPage::whole_page() {
   if (beside_.empty()) return std::move(page_);
   std::string token = std::move(page_.next_page_token);
   beside_.push_back(std::move(page_));
-  struct Place {
+  struct Row {
     const ColumnPage* page;
     size_t row;
     std::string_view name() const { return page->name(row); }
   };
-  std::vector<Place> places;
+  std::vector<Row> rows;
   uint64_t text_bytes = 0;
   for (const ColumnPage& each : beside_) {
     text_bytes += each.text_bytes();
-    for (size_t i = 0; i < each.size(); ++i) places.push_back({&each, i});
+    for (size_t i = 0; i < each.size(); ++i) rows.push_back({&each, i});
   }
-  std::ranges::sort(places, {}, &Place::name);
+  std::ranges::sort(rows, {}, &Row::name);
   ColumnPage whole;
-  whole.reserve(places.size(), text_bytes);
-  for (const Place& place : places) whole.add(*place.page, place.row);
+  whole.reserve(rows.size(), text_bytes);
+  for (const Row& each : rows) whole.add(*each.page, each.row);
   whole.next_page_token = std::move(token);
   return whole;
 }

@@ -37,7 +37,7 @@ struct FileReader::SlotRead {
   std::optional<struct stat> status = std::nullopt;
 };
 
-// A large file that is read in pieces. Whoever finishes the last piece finishes the slot.
+// A large file that is read in pieces. The thread that finishes the last piece finishes the slot.
 struct FileReader::LargeRead {
   std::shared_ptr<BatchRead> read;
   SlotRead current;
@@ -262,7 +262,7 @@ Result<Room> FileReader::admit(ReadBatch& batch, ReadSlot& slot) {
     room = make_room(*pool_, slot, size_bytes, waited_for);
     return !room || *room == Room::kMade;
   });
-  if (!waits) pool_->leave_line(batch.order);
+  if (!waits) pool_->drop_claim(batch.order);
   return room;
 }
 
@@ -416,7 +416,7 @@ void FileReader::finish(ReadBatch& batch, ReadSlot& slot, std::optional<Error> e
                         Ended& ended) {
   if (error) {
     batch.set_error(slot, root_.with_url(std::move(*error), batch.name(slot)));
-    pool_->leave_line(batch.order);  // it may have been cancelled there
+    pool_->drop_claim(batch.order);  // it may have been cancelled there
     give_memory_back(*pool_, slot);
     ended.failed();
   } else {

@@ -37,7 +37,7 @@ std::optional<char32_t> following(char32_t c) {
 
 // ── What characters there are ────────────────────────────────────────────────────────────────
 
-uint32_t NameAlphabets::Place::count_below(char32_t c) const {
+uint32_t NameAlphabets::Alphabet::count_below(char32_t c) const {
   uint32_t count = 0;
   for (const Span& span : spans) {
     if (c <= span.first) break;
@@ -46,12 +46,12 @@ uint32_t NameAlphabets::Place::count_below(char32_t c) const {
   return count;
 }
 
-uint32_t NameAlphabets::Place::count_up_to(char32_t c) const {
+uint32_t NameAlphabets::Alphabet::count_up_to(char32_t c) const {
   const std::optional<char32_t> next = following(c);
   return next ? count_below(*next) : size;
 }
 
-char32_t NameAlphabets::Place::at(uint32_t index) const {
+char32_t NameAlphabets::Alphabet::at(uint32_t index) const {
   for (const Span& span : spans) {
     const uint32_t length = span.last - span.first + 1;
     if (index < length) return span.first + index;
@@ -64,7 +64,7 @@ void NameAlphabets::see(std::string_view name) {
   const std::u32string text = decode_utf8(name);
   if (text.size() > seen_.size()) {
     seen_.resize(text.size());
-    places_.resize(text.size());
+    alphabets_.resize(text.size());
   }
   for (size_t i = 0; i < text.size(); ++i) {
     const char32_t c = text[i];
@@ -77,7 +77,7 @@ void NameAlphabets::see(std::string_view name) {
       seen.wide_differs = seen.wide_differs || c != seen.first_wide;
       (c < 0x800 ? seen.of_2_bytes : c < 0x10000 ? seen.of_3_bytes : seen.of_4_bytes) = true;
     }
-    if (seen != before) places_[i] = expected(seen);
+    if (seen != before) alphabets_[i] = expected(seen);
   }
 }
 
@@ -89,16 +89,16 @@ void NameAlphabets::see_pair(std::string_view low, std::string_view high) {
   shallowest_ = std::min(shallowest_, place);
 }
 
-const NameAlphabets::Place& NameAlphabets::place(size_t index) const {
-  static const Place unseen;
-  if (index >= places_.size()) return unseen;
+const NameAlphabets::Alphabet& NameAlphabets::of(size_t index) const {
+  static const Alphabet unseen;
+  if (index >= alphabets_.size()) return unseen;
   if (pair_count_ >= kEnoughPairs && index > shallowest_ &&
       (index >= decides_.size() || decides_[index] == 0))
     return unseen;
-  return places_[index];
+  return alphabets_[index];
 }
 
-NameAlphabets::Place NameAlphabets::expected(const Seen& seen) {
+NameAlphabets::Alphabet NameAlphabets::expected(const Seen& seen) {
   const auto any = [&seen](char32_t first, char32_t last) {
     for (char32_t c = first; c <= last; ++c) {
       if (seen.ascii.test(c)) return true;
@@ -109,28 +109,28 @@ NameAlphabets::Place NameAlphabets::expected(const Seen& seen) {
   const auto fill = [&ascii](char32_t first, char32_t last) {
     for (char32_t c = first; c <= last; ++c) ascii.set(c);
   };
-  Place place;
+  Alphabet alphabet;
   const bool digits = any('0', '9');
-  place.fixed = !digits && seen.ascii.count() + (seen.first_wide != 0) < 2 && !seen.wide_differs;
-  if (!place.fixed) {
+  alphabet.fixed = !digits && seen.ascii.count() + (seen.first_wide != 0) < 2 && !seen.wide_differs;
+  if (!alphabet.fixed) {
     if (digits) fill('0', '9');
     // Hexadecimal, unless another letter is seen.
     for (const char32_t a : {U'A', U'a'}) {
       if (any(a, a + 25)) fill(a, digits && !any(a + 6, a + 25) ? a + 5 : a + 25);
     }
   }
-  const auto add = [&place](char32_t first, char32_t last) {
-    if (!place.spans.empty() && place.spans.back().last + 1 == first) {
-      place.spans.back().last = last;
+  const auto add = [&alphabet](char32_t first, char32_t last) {
+    if (!alphabet.spans.empty() && alphabet.spans.back().last + 1 == first) {
+      alphabet.spans.back().last = last;
     } else {
-      place.spans.push_back({first, last});
+      alphabet.spans.push_back({first, last});
     }
-    place.size += last - first + 1;
+    alphabet.size += last - first + 1;
   };
   for (char32_t c = 0; c < 0x80; ++c) {
     if (ascii.test(c)) add(c, c);
   }
-  if (place.fixed && seen.first_wide != 0) {
+  if (alphabet.fixed && seen.first_wide != 0) {
     add(seen.first_wide, seen.first_wide);
   } else if (seen.first_wide != 0) {
     if (seen.of_2_bytes) add(0x80, 0x7FF);
@@ -140,7 +140,7 @@ NameAlphabets::Place NameAlphabets::expected(const Seen& seen) {
     }
     if (seen.of_4_bytes) add(0x10000, kLastCodePoint);
   }
-  return place;
+  return alphabet;
 }
 
 // ── Ranges ───────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +207,7 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
   const size_t place_count = std::max({last.size(), end.size(), range.near.place}) + 1;
   const double page_log2 = std::log2(page_names);
   const auto log2_size = [&](size_t place) {
-    return std::log2(std::max(1u, alphabets.place(place).size));
+    return std::log2(std::max(1u, alphabets.of(place).size));
   };
   std::vector<double> per_step(place_count);
   per_step[range.near.place] = range.near.per_step_log2 - page_log2;
@@ -218,22 +218,23 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
   per_step[range.far.place] = range.far.per_step_log2 - page_log2;
   for (size_t i = range.far.place; i-- > 0;) per_step[i] = per_step[i + 1] + log2_size(i + 1);
   size_t top = prefix_length;  // the first place where names differ
-  while (top + 1 < last.size() && alphabets.place(top).fixed) ++top;
+  while (top + 1 < last.size() && alphabets.of(top).fixed) ++top;
   // Names that begin like the last one and are greater; deepest place first.
   for (size_t i = std::min(last.size(), range.near.place + 3); i-- > shared;) {
-    const NameAlphabets::Place& place = alphabets.place(i);
-    if (place.fixed && !(i == shared && !end.empty())) continue;
-    const uint32_t first = place.count_up_to(last[i]);
-    uint32_t past = place.size;
-    if (i == shared && shared < end.size()) past = place.count_below(end[shared]);
+    const NameAlphabets::Alphabet& alphabet = alphabets.of(i);
+    if (alphabet.fixed && !(i == shared && !end.empty())) continue;
+    const uint32_t first = alphabet.count_up_to(last[i]);
+    uint32_t past = alphabet.size;
+    if (i == shared && shared < end.size()) past = alphabet.count_below(end[shared]);
     if (past > first) {
       add({.place = i, .first = first, .count = past - first},
           std::log2(past - first) + per_step[i]);
     }
     // Then characters that no name so far has at that place; this group also stands for every
     // shallower fixed place.
-    if (i == top && place.size > 0) {
-      const std::optional<char32_t> beyond = following(std::max(place.spans.back().last, last[i]));
+    if (i == top && alphabet.size > 0) {
+      const std::optional<char32_t> beyond =
+          following(std::max(alphabet.spans.back().last, last[i]));
       const bool bounded = i == shared && shared < end.size();
       if (beyond && (!bounded || *beyond < end[shared])) {
         add({.place = i, .beyond = *beyond}, std::log2(scale) - 1);
@@ -242,7 +243,7 @@ KeyRanges::Gap::Gap(const Range& range, const NameAlphabets& alphabets, size_t p
   }
   // Names that begin like the end and are smaller.
   for (size_t i = shared + (shared < last.size() ? 1 : 0); i < end.size(); ++i) {
-    const uint32_t count = alphabets.place(i).count_below(end[i]);
+    const uint32_t count = alphabets.of(i).count_below(end[i]);
     if (count == 0) continue;
     add({.of_end = true, .place = i, .count = count}, std::log2(count) + per_step[i]);
   }
@@ -269,24 +270,24 @@ std::string KeyRanges::Gap::name_at(double wanted, const NameAlphabets& alphabet
     if (group.count == 0) return encode_utf8(name += group.beyond);
     double step = wanted / group.pages * group.count;
     const auto whole = std::min(static_cast<uint32_t>(step), group.count - 1);
-    name += alphabets.place(group.place).at(group.first + whole);
+    name += alphabets.of(group.place).at(group.first + whole);
     step -= whole;
     // Finer: the characters that follow, as digits of a number.
     std::u32string fixed;
     double unit = 1.0 / group.count;
-    for (size_t i = group.place + 1; i < alphabets.place_count() && unit > kFineEnough; ++i) {
-      const NameAlphabets::Place& place = alphabets.place(i);
-      if (place.size == 0) break;  // nothing is known
-      if (place.fixed) {
-        fixed += place.spans.front().first;
+    for (size_t i = group.place + 1; i < alphabets.size() && unit > kFineEnough; ++i) {
+      const NameAlphabets::Alphabet& alphabet = alphabets.of(i);
+      if (alphabet.size == 0) break;  // nothing is known
+      if (alphabet.fixed) {
+        fixed += alphabet.spans.front().first;
         continue;
       }
-      step *= place.size;
-      const auto digit = std::min(static_cast<uint32_t>(step), place.size - 1);
+      step *= alphabet.size;
+      const auto digit = std::min(static_cast<uint32_t>(step), alphabet.size - 1);
       step -= digit;
-      unit /= place.size;
+      unit /= alphabet.size;
       name += std::exchange(fixed, {});
-      name += place.at(digit);
+      name += alphabet.at(digit);
     }
     return encode_utf8(name);
   }
@@ -419,10 +420,10 @@ void KeyRanges::estimate(Range& range) const {
     // The distance between the two, in steps of the character at which they differ.
     double steps = 0, unit = 1;
     for (size_t i = level; i < std::max(low.size(), last.size()) && unit > 1e-9; ++i) {
-      const NameAlphabets::Place& place = alphabets_.place(i);
-      if (i > level) unit /= std::max(1u, place.size);
+      const NameAlphabets::Alphabet& alphabet = alphabets_.of(i);
+      if (i > level) unit /= std::max(1u, alphabet.size);
       const auto index = [&](const std::u32string& name) {
-        return i < name.size() ? static_cast<double>(place.count_below(name[i])) : 0;
+        return i < name.size() ? static_cast<double>(alphabet.count_below(name[i])) : 0;
       };
       steps += unit * (index(last) - index(low));
     }

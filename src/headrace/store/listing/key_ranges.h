@@ -25,9 +25,9 @@ class NameAlphabets {
   struct Span {  // code points [first, last]
     char32_t first, last;
   };
-  // What may occur at one place, in ascending order. A place where only one character was seen, not
-  // a digit, is fixed.
-  struct Place {
+  // The characters that may occur at one place of a name, in ascending order. Where only one was
+  // seen, and no digit, the place is fixed.
+  struct Alphabet {
     std::vector<Span> spans;
     uint32_t size = 0;  // characters in all spans
     bool fixed = true;
@@ -43,8 +43,8 @@ class NameAlphabets {
   // counts as one that was never seen.
   void see_pair(std::string_view low, std::string_view high);
   // Places that were never seen are fixed and empty.
-  const Place& place(size_t index) const;
-  size_t place_count() const { return seen_.size(); }
+  const Alphabet& of(size_t index) const;
+  size_t size() const { return seen_.size(); }
 
  private:
   struct Seen {
@@ -54,13 +54,13 @@ class NameAlphabets {
     bool of_2_bytes = false, of_3_bytes = false, of_4_bytes = false;
     bool operator==(const Seen&) const = default;
   };
-  static Place expected(const Seen& seen);
+  static Alphabet expected(const Seen& seen);
 
   std::vector<uint32_t> decides_;  // by place: how many pairs differ there first
   uint32_t pair_count_ = 0;
   size_t shallowest_ = SIZE_MAX;
   std::vector<Seen> seen_;
-  std::vector<Place> places_;  // of seen_
+  std::vector<Alphabet> alphabets_;  // of seen_
 };
 
 // Cuts the names of one listing into ranges, each of which is listed page by page. Whenever more

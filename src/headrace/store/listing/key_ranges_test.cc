@@ -490,26 +490,26 @@ TEST(NameAlphabets, DigitsStandForAllDigitsAndHexadecimalForAllOfThem) {
   NameAlphabets alphabets;
   alphabets.see("a-07");
   alphabets.see("a-b3");
-  EXPECT_TRUE(alphabets.place(0).fixed);
-  EXPECT_TRUE(alphabets.place(1).fixed);
-  EXPECT_EQ(alphabets.place(2).size, 16u);
-  EXPECT_EQ(alphabets.place(3).size, 10u);
-  EXPECT_EQ(alphabets.place(2).count_below('a'), 10u);
-  EXPECT_EQ(alphabets.place(2).count_up_to('a'), 11u);
-  EXPECT_EQ(alphabets.place(2).at(11), U'b');
-  EXPECT_EQ(alphabets.place(4).size, 0u);
+  EXPECT_TRUE(alphabets.of(0).fixed);
+  EXPECT_TRUE(alphabets.of(1).fixed);
+  EXPECT_EQ(alphabets.of(2).size, 16u);
+  EXPECT_EQ(alphabets.of(3).size, 10u);
+  EXPECT_EQ(alphabets.of(2).count_below('a'), 10u);
+  EXPECT_EQ(alphabets.of(2).count_up_to('a'), 11u);
+  EXPECT_EQ(alphabets.of(2).at(11), U'b');
+  EXPECT_EQ(alphabets.of(4).size, 0u);
   alphabets.see("a-q0");
-  EXPECT_EQ(alphabets.place(2).size, 36u);
+  EXPECT_EQ(alphabets.of(2).size, 36u);
 }
 
 TEST(NameAlphabets, WideCharactersStandForAllOfTheirLength) {
   NameAlphabets alphabets;
   alphabets.see("é");
-  EXPECT_TRUE(alphabets.place(0).fixed);
+  EXPECT_TRUE(alphabets.of(0).fixed);
   alphabets.see("日");
-  EXPECT_FALSE(alphabets.place(0).fixed);
-  EXPECT_EQ(alphabets.place(0).size, 0x10000u - 0x80u - 0x800u);
-  EXPECT_EQ(alphabets.place(0).at(0xD800 - 0x80), char32_t{0xE000});
+  EXPECT_FALSE(alphabets.of(0).fixed);
+  EXPECT_EQ(alphabets.of(0).size, 0x10000u - 0x80u - 0x800u);
+  EXPECT_EQ(alphabets.of(0).at(0xD800 - 0x80), char32_t{0xE000});
 }
 
 }  // namespace

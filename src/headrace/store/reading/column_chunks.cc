@@ -20,7 +20,7 @@ Result<ColumnChunkPlan> plan_column_chunks(std::span<const ByteRange> chunks, ui
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [chunks](size_t i) { return chunks[i].begin; });
   ColumnChunkPlan plan;
-  plan.places.resize(chunks.size());
+  plan.locations.resize(chunks.size());
   for (const size_t i : order) {
     const std::optional<ByteRange> both =
         plan.requests.empty()
@@ -31,8 +31,8 @@ Result<ColumnChunkPlan> plan_column_chunks(std::span<const ByteRange> chunks, ui
     } else {
       plan.requests.push_back(chunks[i]);
     }
-    plan.places[i] = {.request = plan.requests.size() - 1,
-                      .offset_bytes = chunks[i].begin - plan.requests.back().begin};
+    plan.locations[i] = {.request = plan.requests.size() - 1,
+                         .offset_bytes = chunks[i].begin - plan.requests.back().begin};
   }
   return plan;
 }

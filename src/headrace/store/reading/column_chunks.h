@@ -20,12 +20,12 @@ struct ColumnChunkRules {
 
 struct ColumnChunkPlan {
   std::vector<ByteRange> requests;  // in the order in which they begin
-  struct Place {
+  struct Location {
     size_t request = 0;
     uint64_t offset_bytes = 0;  // in what the request brings
-    bool operator==(const Place&) const = default;
+    bool operator==(const Location&) const = default;
   };
-  std::vector<Place> places;  // of each column chunk, in the order of these
+  std::vector<Location> locations;  // of each column chunk, in the order of these
 };
 
 // The fewest requests that keep to the rules. Column chunks may come in any order. Pure.

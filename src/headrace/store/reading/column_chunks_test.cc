@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Place = ColumnChunkPlan::Place;
+using Location = ColumnChunkPlan::Location;
 
 constexpr uint64_t kEnd = 1'000'000;
 
@@ -21,7 +21,7 @@ TEST(PlanColumnChunks, NeighboursAreReadTogether) {
   const ColumnChunkPlan plan =
       plan_column_chunks(chunks, kEnd, {.max_gap_bytes = 0, .max_request_bytes = 1000}).value();
   EXPECT_THAT(plan.requests, ElementsAre(ByteRange{4, 250}, ByteRange{300, 400}));
-  EXPECT_THAT(plan.places, ElementsAre(Place{0, 0}, Place{0, 96}, Place{1, 0}));
+  EXPECT_THAT(plan.locations, ElementsAre(Location{0, 0}, Location{0, 96}, Location{1, 0}));
 }
 
 TEST(PlanColumnChunks, TheyMayComeInAnyOrder) {
@@ -29,7 +29,7 @@ TEST(PlanColumnChunks, TheyMayComeInAnyOrder) {
   const ColumnChunkPlan plan =
       plan_column_chunks(chunks, kEnd, {.max_gap_bytes = 3, .max_request_bytes = 1000}).value();
   EXPECT_THAT(plan.requests, ElementsAre(ByteRange{4, 250}, ByteRange{300, 400}));
-  EXPECT_THAT(plan.places, ElementsAre(Place{1, 0}, Place{0, 0}, Place{0, 99}));
+  EXPECT_THAT(plan.locations, ElementsAre(Location{1, 0}, Location{0, 0}, Location{0, 99}));
 }
 
 TEST(PlanColumnChunks, ALargeOneIsARequestOfItsOwn) {
@@ -43,7 +43,7 @@ TEST(PlanColumnChunks, ALargeOneIsARequestOfItsOwn) {
 TEST(PlanColumnChunks, OfNoneThereAreNoRequests) {
   const ColumnChunkPlan plan = plan_column_chunks({}, kEnd, {}).value();
   EXPECT_THAT(plan.requests, IsEmpty());
-  EXPECT_THAT(plan.places, IsEmpty());
+  EXPECT_THAT(plan.locations, IsEmpty());
 }
 
 TEST(PlanColumnChunks, RefusesThoseThatCannotBe) {
@@ -73,14 +73,14 @@ TEST(PlanColumnChunks, KeepsToItsRules) {
     }
     std::ranges::shuffle(chunks, random);
     const ColumnChunkPlan plan = plan_column_chunks(chunks, at, rules).value();
-    ASSERT_EQ(plan.places.size(), chunks.size());
+    ASSERT_EQ(plan.locations.size(), chunks.size());
     std::vector<std::vector<ByteRange>> in(plan.requests.size());
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const Place& place = plan.places[i];
-      const ByteRange& request = plan.requests.at(place.request);
-      ASSERT_EQ(request.begin + place.offset_bytes, chunks[i].begin);
+      const Location& location = plan.locations[i];
+      const ByteRange& request = plan.requests.at(location.request);
+      ASSERT_EQ(request.begin + location.offset_bytes, chunks[i].begin);
       ASSERT_LE(chunks[i].end, request.end);
-      in[place.request].push_back(chunks[i]);
+      in[location.request].push_back(chunks[i]);
     }
     for (size_t i = 0; i < in.size(); ++i) {
       const ByteRange& request = plan.requests[i];

@@ -254,7 +254,7 @@ void ComposeFetcher::remove_composite(const Reads& reads, const std::shared_ptr<
   bucket_.store->remove(group->name, std::move(precondition))
       ->then([this, reads, group](Result<bool> removed) {
         const Code code = removed ? Code::kNotFound : removed.error().code();
-        // When the engine stops, whoever waits for the deletions reports what is left.
+        // When the engine stops, left_behind() reports the rest.
         const bool is_left = code != Code::kNotFound && code != Code::kCancelled;
         if (is_left) {
           if (code == Code::kPermissionDenied) enabled_ = false;

@@ -55,8 +55,8 @@ class Fetcher {
   virtual bool is_ready() const = 0;
   virtual Limits limits() const = 0;
   virtual bool takes(const ReadBatch& batch, const ReadSlot& slot) const = 0;
-  // Whether this batch, which was not handed over, is read as it is, object by object. So many
-  // objects of it could come in groups.
+  // Whether this batch, which was not handed over, is read object by object, although
+  // `object_count` objects of it could come in groups.
   virtual bool reads_alone(ReadBatch& /*batch*/, uint64_t /*object_count*/, uint64_t /*bytes*/) {
     return false;
   }
@@ -71,7 +71,7 @@ class Fetcher {
                      const std::shared_ptr<FetchGroup>& group) = 0;
   // Nothing of the group is in progress any more, whichever way it went.
   virtual void retired(FetchGroup& /*group*/) {}
-  // The engine has stopped, and so many groups have not been retired.
+  // The engine has stopped before these groups were retired.
   virtual void left_behind(size_t /*group_count*/) {}
 };
 

@@ -75,7 +75,7 @@ void GroupedReads::enqueue(const std::shared_ptr<ReadBatch>& batch,
     if (!stopped) queue_.insert(queue_.end(), groups.begin(), groups.end());
   }
   if (!stopped) {
-    // Whoever cancelled it a moment ago did not find them in the queue.
+    // It may have been cancelled before its groups were in the queue.
     if (batch->cancelled()) on_wait_or_cancel(batch);
     return;
   }

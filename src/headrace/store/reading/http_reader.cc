@@ -141,8 +141,8 @@ void HttpReader::spread(HostLane& lane, PieceList pieces) {
   }
 }
 
-awaitable<void> HttpReader::read_piece(Slot& request_slot, ReadPiece& piece, HttpRequest& request) {
-  HostLane& lane = request_slot.lane();
+awaitable<void> HttpReader::read_piece(Permit& permit, ReadPiece& piece, HttpRequest& request) {
+  HostLane& lane = permit.lane();
   ReadBatch& batch = *piece.batch;
   ReadSlot& slot = batch.slot(piece.slot_index);
   if (batch.cancelled()) {
@@ -170,7 +170,7 @@ awaitable<void> HttpReader::read_piece(Slot& request_slot, ReadPiece& piece, Htt
     }
   }
 
-  Operation operation(request_slot, remote_->context(lane), &batch);
+  Operation operation(permit, remote_->context(lane), &batch);
   ReadAttempt attempt(protocol_, rules_, lane.pool(), slot, piece);
   attempt.on_split = [this, &lane](PieceList pieces) { spread(lane, pieces); };
   Result<void> done = co_await operation.run(attempt, request);

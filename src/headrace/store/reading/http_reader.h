@@ -22,7 +22,7 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
   HttpReader(std::shared_ptr<RemoteRoot> remote, const StoreOptions& options);
 
   void read(std::shared_ptr<ReadBatch> batch);
-  // Opens connections for so many reads that will come soon.
+  // Opens connections for `count` reads that will come soon.
   void expect_reads(uint32_t count);
   // As far as reads have shown, or a guess.
   uint64_t expected_object_bytes() const {
@@ -30,7 +30,7 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
     return mean > 0 ? mean : kFirstGuessBytes;
   }
 
-  awaitable<void> read_piece(Slot& slot, ReadPiece& piece, HttpRequest& request) override;
+  awaitable<void> read_piece(Permit& permit, ReadPiece& piece, HttpRequest& request) override;
   void piece_failed(HostLane& lane, ReadPiece& piece, Error error) override;
   const std::shared_ptr<Pace>& pace() const override { return remote_->pace(); }
 

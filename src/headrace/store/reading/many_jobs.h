@@ -18,7 +18,7 @@ namespace headrace {
 
 // Runs jobs 0 to count - 1, at most `max_in_flight` at a time, each by one request after the other.
 // Cancelling begins no further jobs and cancels the requests of those that run; so does a job that
-// ends all. What has no answer then gives kCancelled.
+// ends all. Jobs without an answer by then give kCancelled.
 // Thread: any.
 template <class Answer, class Request>
 class ManyJobs : public std::enable_shared_from_this<ManyJobs<Answer, Request>> {
@@ -92,7 +92,7 @@ class ManyJobs : public std::enable_shared_from_this<ManyJobs<Answer, Request>> 
   void pump() {
     {
       const Lock lock(mutex_);
-      if (pumping_) return;  // what has changed is seen by next()
+      if (pumping_) return;  // next() sees the change
       pumping_ = true;
     }
     while (const std::optional<size_t> at = next()) begin(*at);

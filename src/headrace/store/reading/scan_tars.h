@@ -15,7 +15,7 @@ namespace headrace {
 
 // A tar whose size is known.
 struct TarToScan {
-  size_t store = 0;  // its place in `stores`
+  size_t store = 0;  // its index in `stores`
   std::string name = {};
   std::string generation = {};  // "": the one that the first read finds
   uint64_t size_bytes = 0;

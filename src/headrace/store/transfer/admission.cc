@@ -29,7 +29,7 @@ constexpr uint32_t kMaxPatience = 32;   // intervals between probes that do not 
 constexpr double kAsMuch = 0.9;         // of the limited share: as much was asked for as before
 constexpr uint32_t kMaxUndecided = 3;   // intervals; that readers ask for less may be for good
 constexpr double kMostlyLimited = 0.5;  // of the requests, so that an interval tells of the host
-constexpr double kMostlyTaken = 0.8;    // of the places
+constexpr double kMostlyTaken = 0.8;    // of the limit
 constexpr double kBusyLatency = 1.1;    // times the base: others may be why
 constexpr double kRequestBytes = 4096;  // what a request costs beside its bytes, in bytes
 constexpr uint32_t kLetThrough = 5;     // served: then the number in flight is not what is refused
@@ -91,7 +91,7 @@ bool LimitControl::lasts_long_enough(double elapsed_s, double median_s) const {
   return elapsed_s >= kMaxIntervalS || elapsed_s >= 2 * mean_taken_s();
 }
 
-// How long a request holds its place. A few that are very slow would make it vary by chance.
+// How long a request holds its permit. A few very slow ones would make it vary by chance.
 double LimitControl::mean_taken_s() const {
   const nanoseconds usual =
       std::max(recently_taken_.quantile(kUsualShare), taken_.quantile(kUsualNowShare));
@@ -133,8 +133,8 @@ void LimitControl::end_interval(double elapsed_s, double median_s) {
   const double taken_s = duration<double>(taken_.mean(nanoseconds::max())).count();
   const double in_flight = interval_.completed * taken_s / elapsed_s;
   holds_much_ = mostly_limited && in_flight * each_bytes > kMuchInFlight;
-  // A start begins with empty places, and to fill them is no gain of a limit: what all would bring
-  // tells of it. Some are empty after every rise.
+  // At a start nothing is in flight, and filling that up is no gain of a limit: what all would
+  // bring tells of it. Some are empty after every rise.
   double goodput = (each_bytes + kRequestBytes) * interval_.completed / elapsed_s;
   if (starting_ && mostly_limited && in_flight > 0) {
     goodput *= std::max(1.0, kMostlyTaken * limit_ / in_flight);

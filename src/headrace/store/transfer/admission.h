@@ -21,7 +21,7 @@ struct AdmissionReport {
   uint32_t throttled = 0;   // 429, 503 SlowDown
   uint64_t bytes = 0;
   bool limited = false;  // more requests were waiting than the limit allowed
-  // Of the completed requests, or the first so many of them, from when they were sent.
+  // How long the first kMostTimes of the completed requests took, from when they were sent.
   struct Times {
     LatencyHistogram::Bucket first_byte, all;
   };

@@ -37,15 +37,15 @@ void AdmissionQueue::pump(TimePoint now) {
       last_was_line_ = true;
       continue;
     }
-    const bool has_place = has_free_place();
-    const bool may_read = has_place && startable > 0 && pieces_.may_take();
+    const bool has_permit = has_free_permit();
+    const bool may_read = has_permit && startable > 0 && pieces_.may_take();
     if (may_read && (waiting_.empty() || next_is_reader(reader_count_))) {
       --startable;
       ++reader_count_;
       last_was_reader_ = true;
       last_was_line_ = false;
       lane_.start_reader({});
-    } else if (!waiting_.empty() && (has_place || limit_lifted_)) {
+    } else if (!waiting_.empty() && (has_permit || limit_lifted_)) {
       last_was_reader_ = waiting_.front()->reads_;
       last_was_line_ = false;
       grant(*waiting_.front());
@@ -60,7 +60,7 @@ void AdmissionQueue::pump(TimePoint now) {
   pumping_ = false;
 }
 
-// Whether a reader gets the next place if requests of both kinds want it.
+// Whether a reader gets the next permit if requests of both kinds want it.
 bool AdmissionQueue::next_is_reader(uint32_t other_readers) const {
   if (other_readers != other_count_) return other_readers < other_count_;
   return !last_was_reader_;
@@ -75,7 +75,7 @@ void AdmissionQueue::admit(Request& request, const std::shared_ptr<Pace>& pace,
     enter(request, waiting_);
   } else if (Line& line = line_of(pace); has_begun) {
     enter(request, line.returning);
-    join(request, line);
+    begin_in(request, line);
     give_up(request);
   } else {
     enter(request, line.others);
@@ -88,14 +88,14 @@ void AdmissionQueue::admit(Request& request, const std::shared_ptr<Pace>& pace,
 }
 
 void AdmissionQueue::withdraw(Request& request) {
-  if (request.list_ != nullptr) request.list_->erase(request.place_);
+  if (request.list_ != nullptr) request.list_->erase(request.at_);
   request.list_ = nullptr;
   request.then_ = nullptr;
 }
 
 void AdmissionQueue::step_aside(Request& request, const std::shared_ptr<Pace>& pace,
                                 TimePoint now) {
-  join(request, line_of(pace));
+  begin_in(request, line_of(pace));
   if (give_up(request)) pump(now);
 }
 
@@ -106,16 +106,16 @@ void AdmissionQueue::finish(Request& request, TimePoint now) {
 }
 
 void AdmissionQueue::enter(Request& request, Request::List& list) {
-  request.place_ = list.insert(list.end(), &request);
+  request.at_ = list.insert(list.end(), &request);
   request.list_ = &list;
 }
 
-void AdmissionQueue::join(Request& request, Line& line) {
+void AdmissionQueue::begin_in(Request& request, Line& line) {
   if (!request.is_paced()) ++line.begun;
   request.line_ = &line;
 }
 
-// Whether it was held, by itself or as a turn.
+// Whether it had a permit or an unused turn.
 bool AdmissionQueue::give_up(Request& request) {
   const bool unused = request.use_turn();
   if (unused) {
@@ -127,11 +127,11 @@ bool AdmissionQueue::give_up(Request& request) {
   return held || unused;
 }
 
-// With a turn if a line grants it.
+// With a turn if it comes from a line.
 void AdmissionQueue::grant(Request& request, Line* line) {
   const std::function<void()> then = std::move(request.then_);
   withdraw(request);
-  if (line != nullptr) join(request, *line);
+  if (line != nullptr) begin_in(request, *line);
   request.has_turn_ = line != nullptr;
   request.held_ = true;
   ++count_of(request);
@@ -149,7 +149,7 @@ void AdmissionQueue::begin_reader(Request& request, const Lane::Begin& begin) {
 ReadPiece* AdmissionQueue::next_piece(bool has_read, TimePoint now) {
   if (has_read) {
     if (!pieces_.empty() || !waiting_.empty()) {
-      if (has_free_place()) {
+      if (has_free_permit()) {
         pump(now);
       } else {
         was_limited_ = true;
@@ -161,7 +161,7 @@ ReadPiece* AdmissionQueue::next_piece(bool has_read, TimePoint now) {
     last_was_reader_ = true;
     last_was_line_ = false;
   }
-  return places_taken() <= lane_.place_limit() || stopped_ ? pieces_.take() : nullptr;
+  return permits_taken() <= lane_.permit_limit() || stopped_ ? pieces_.take() : nullptr;
 }
 
 PieceQueue& AdmissionQueue::pieces_like(const ReadPiece& piece) {
@@ -191,11 +191,11 @@ AdmissionQueue::Line& AdmissionQueue::line_of(const std::shared_ptr<Pace>& pace)
   return line;
 }
 
-// If there is a turn, a place and memory.
+// Whether it has a request that may begin, given a turn, a permit and memory.
 bool AdmissionQueue::wants_turn(const Line& line) const {
   if (!line.returning.empty()) return true;
   if (limit_lifted_ && !line.others.empty()) return true;
-  return line.begun < lane_.place_limit() && line.has_more();
+  return line.begun < lane_.permit_limit() && line.has_more();
 }
 
 bool AdmissionQueue::has_turn(Line& line, TimePoint now) {
@@ -218,8 +218,8 @@ bool AdmissionQueue::serve_lines(TimePoint now) {
   for (auto at = lines_.begin(); at != lines_.end(); ++at) {
     Line& line = *at;
     if (!wants_turn(line)) {
-      // Where all places are taken, it is the limit that holds its next request back, not the pace.
-      if (line.has_more() && !has_free_place()) was_limited_ = true;
+      // If all permits are taken, the limit holds its next request back, not the pace.
+      if (line.has_more() && !has_free_permit()) was_limited_ = true;
       continue;
     }
     if (!has_turn(line, now)) {
@@ -240,9 +240,9 @@ bool AdmissionQueue::serve_lines(TimePoint now) {
 }
 
 bool AdmissionQueue::begin_next(Line& line) {
-  const bool has_place = has_free_place();
+  const bool has_permit = has_free_permit();
   line.waits_for_memory = false;
-  if (!has_place) was_limited_ = true;
+  if (!has_permit) was_limited_ = true;
   if (limit_lifted_) {
     for (Request::List* const list : {&line.returning, &line.others}) {
       const auto found = std::ranges::find(*list, false, &Request::reads_);
@@ -251,7 +251,7 @@ bool AdmissionQueue::begin_next(Line& line) {
       return true;
     }
   }
-  if (!has_place) return false;
+  if (!has_permit) return false;
   if (!line.returning.empty()) {
     grant(*line.returning.front(), &line);
     return true;
@@ -284,7 +284,7 @@ void AdmissionQueue::set_apart(const std::shared_ptr<Pace>& pace, TimePoint now)
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     Request& request = **at++;
     if (request.pace_ != pace.get()) continue;
-    line.others.splice(line.others.end(), waiting_, request.place_);
+    line.others.splice(line.others.end(), waiting_, request.at_);
     request.list_ = &line.others;
   }
   pump(now);

@@ -18,12 +18,12 @@
 
 namespace headrace {
 
-// Gives out the places that a lane has for requests in flight: admit() a request, and finish() it.
-// Those that read pieces have no request here until they begin: the lane starts a reader, which
-// reads one piece after another while it is its turn. If readers and others want more places than
-// there are, each kind gets at least half. So do the roots that have been throttled, together, and
-// all others. The former wait in lines, in which each piece has a reader of its own, until their
-// root's pace grants a turn.
+// Gives out a lane's permits for requests in flight: admit() a request, and finish() it. Pieces of
+// reads have no request here until they begin: the lane starts a reader, which reads one piece
+// after another while it is its turn. When permits are short, readers and other requests get at
+// least half of them each. So do all throttled roots together, and all other roots. Requests of
+// throttled roots wait in lines, where each piece has a reader of its own, until their root's pace
+// grants a turn.
 // Time is an argument; no I/O. Thread: confined. Borrows all arguments.
 class AdmissionQueue {
   struct Line;
@@ -38,10 +38,10 @@ class AdmissionQueue {
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 
-    // It has a place.
+    // It has a permit.
     bool is_admitted() const { return held_; }
     bool is_paced() const { return line_ != nullptr; }
-    // Whether its place came with a turn, which is used up by this.
+    // Whether its permit came with a turn. Uses the turn up.
     bool use_turn() { return std::exchange(has_turn_, false); }
 
    private:
@@ -55,15 +55,15 @@ class AdmissionQueue {
     std::function<void()> then_ = {};
     const Pace* pace_ = nullptr;
     List* list_ = nullptr;
-    List::iterator place_ = {};
+    List::iterator at_ = {};
   };
 
   // What the queue asks of its lane.
   class Lane {
    public:
-    virtual uint32_t place_limit() const = 0;
-    // Of these, how many are not the queue's to give.
-    virtual uint32_t hedge_places() const = 0;
+    virtual uint32_t permit_limit() const = 0;
+    // Those of them that hedges have.
+    virtual uint32_t hedge_permits() const = 0;
     // Has a reader call begin_reader() with `begin`, now or later, once.
     struct Begin {
       Line* line = nullptr;
@@ -83,13 +83,13 @@ class AdmissionQueue {
   AdmissionQueue(const AdmissionQueue&) = delete;
   AdmissionQueue& operator=(const AdmissionQueue&) = delete;
 
-  // Calls `then` once it has a place (and, if its root is paced, a turn), unless it has one when
-  // this returns. Meanwhile it holds none.
+  // Calls `then` once the request has a permit (and a turn, if its root is paced), unless it has
+  // one when this returns. While it waits, it holds none.
   void admit(Request& request, const std::shared_ptr<Pace>& pace, std::function<void()> then,
              TimePoint now);
-  // It does not wait any more, whether or not it was admitted.
+  // The request stops waiting, admitted or not.
   static void withdraw(Request& request);
-  // What was refused at this pace does without its place until it is admitted again.
+  // The request was refused at this pace: gives up its permit until it is admitted again.
   void step_aside(Request& request, const std::shared_ptr<Pace>& pace, TimePoint now);
   // For good. A turn that was not used is for the next request.
   void finish(Request& request, TimePoint now);
@@ -106,24 +106,24 @@ class AdmissionQueue {
 
   // Admits as many as limit, memory and pace allow.
   void pump(TimePoint now);
-  // The root has been throttled for the first time: what waits to be sent to it gets out of the way
-  // of the rest.
+  // The root has been throttled for the first time: moves its waiting requests to a line of their
+  // own.
   void set_apart(const std::shared_ptr<Pace>& pace, TimePoint now);
   // From now on only reads are limited.
   void lift_limit() { limit_lifted_ = true; }
   // The engine stops: nothing is sent any more.
   void stop();
 
-  uint32_t places_taken() const { return reader_count_ + other_count_ + lane_.hedge_places(); }
-  bool has_free_place() const { return places_taken() < lane_.place_limit(); }
+  uint32_t permits_taken() const { return reader_count_ + other_count_ + lane_.hedge_permits(); }
+  bool has_free_permit() const { return permits_taken() < lane_.permit_limit(); }
   bool somebody_waits() const { return !pieces_.empty() || !waiting_.empty() || !lines_.empty(); }
   // Whether the limit has held a request back since this was last asked.
   bool was_limited() { return std::exchange(was_limited_, false); }
 
  private:
-  // What one root that has been throttled has to send. No more of its requests begin than could if
-  // those that wait to be sent again held their places, but for those on their way when the first
-  // was refused.
+  // The requests of one throttled root. Those that wait to be sent again count as if they still
+  // held their permits, so that no more begin than the limit allows. Only requests that were in
+  // flight when the first was refused may exceed it.
   struct Line {
     Line(std::shared_ptr<Pace> pace, ReadOrder& order, BlockPool& pool, Metrics& metrics,
          uint32_t lane_index)
@@ -137,7 +137,7 @@ class AdmissionQueue {
     Request::List others;     // not yet begun, as are the pieces
     PieceQueue pieces;
     bool last_was_piece = false;
-    uint32_t begun = 0;  // requests, whether they hold a place or not
+    uint32_t begun = 0;  // requests, with or without a permit
     bool waits_for_memory = false;
     // When the next request may be sent; none: when to ask for a turn again.
     std::optional<TimePoint> turn;
@@ -149,7 +149,7 @@ class AdmissionQueue {
   }
   bool next_is_reader(uint32_t other_readers) const;
   static void enter(Request& request, Request::List& list);
-  static void join(Request& request, Line& line);
+  static void begin_in(Request& request, Line& line);
   bool give_up(Request& request);
   void grant(Request& request, Line* line = nullptr);
   Line& line_of(const std::shared_ptr<Pace>& pace);
@@ -166,10 +166,10 @@ class AdmissionQueue {
   const uint32_t lane_index_;
   Rng& rng_;
   PieceQueue pieces_;
-  uint32_t reader_count_ = 0, other_count_ = 0;  // places taken
+  uint32_t reader_count_ = 0, other_count_ = 0;  // permits taken
   Request::List waiting_;                        // in order
-  std::list<Line> lines_;                        // served last last
-  bool last_was_reader_ = false;                 // whether a reader got the last place
+  std::list<Line> lines_;                        // the one served last is at the end
+  bool last_was_reader_ = false;                 // whether a reader got the last permit
   bool last_was_line_ = false;                   // whether a line got it
   bool was_limited_ = false;
   bool limit_lifted_ = false;

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 class Reader final : public PieceReader {
  public:
   explicit Reader(std::shared_ptr<Pace> pace) : pace_(std::move(pace)) {}
-  awaitable<void> read_piece(Slot&, ReadPiece&, HttpRequest&) override { co_return; }
+  awaitable<void> read_piece(Permit&, ReadPiece&, HttpRequest&) override { co_return; }
   void piece_failed(HostLane&, ReadPiece&, Error) override {}
   const std::shared_ptr<Pace>& pace() const override { return pace_; }
 
@@ -31,7 +31,7 @@ class AdmissionQueueTest : public ::testing::Test, private AdmissionQueue::Lane 
  protected:
   using Request = AdmissionQueue::Request;
 
-  // A request that writes down its name once it has a place.
+  // A request that writes down its name once it has a permit.
   Request& ask(const std::string& name, const std::shared_ptr<Pace>& pace) {
     Request& request = requests_.emplace_back(/*reads=*/false);
     queue_.admit(request, pace, [this, name] { admitted_ += name; }, now_);
@@ -77,13 +77,13 @@ class AdmissionQueueTest : public ::testing::Test, private AdmissionQueue::Lane 
   AdmissionQueue queue_{*this, order_, *pool_, metrics_, 0, rng_};
 
  private:
-  uint32_t place_limit() const override { return limit_; }
-  uint32_t hedge_places() const override { return 0; }
+  uint32_t permit_limit() const override { return limit_; }
+  uint32_t hedge_permits() const override { return 0; }
   void start_reader(Begin begin) override { ++(begin.line != nullptr ? paced_readers_ : readers_); }
   void pump_at(AdmissionQueue::TimePoint) override {}
 };
 
-TEST_F(AdmissionQueueTest, WhoComesFirstHasAPlaceAtOnceAndTheOthersInTheirOrder) {
+TEST_F(AdmissionQueueTest, WhoComesFirstHasAPermitAtOnceAndTheOthersInTheirOrder) {
   Request& a = ask("a", cold_);
   ask("b", cold_);
   ask("c", cold_);
@@ -92,10 +92,10 @@ TEST_F(AdmissionQueueTest, WhoComesFirstHasAPlaceAtOnceAndTheOthersInTheirOrder)
   EXPECT_TRUE(queue_.was_limited());
   queue_.finish(a, now_);
   EXPECT_EQ(admitted_, "abc");
-  EXPECT_EQ(queue_.places_taken(), 2u);
+  EXPECT_EQ(queue_.permits_taken(), 2u);
 }
 
-TEST_F(AdmissionQueueTest, WhatIsWithdrawnGetsNoPlace) {
+TEST_F(AdmissionQueueTest, WhatIsWithdrawnGetsNoPermit) {
   Request& a = ask("a", cold_);
   ask("b", cold_);
   Request& c = ask("c", cold_);
@@ -106,7 +106,7 @@ TEST_F(AdmissionQueueTest, WhatIsWithdrawnGetsNoPlace) {
   EXPECT_EQ(admitted_, "abd");
 }
 
-TEST_F(AdmissionQueueTest, ReadersAndOthersGetHalfOfThePlacesEach) {
+TEST_F(AdmissionQueueTest, ReadersAndOthersGetHalfOfThePermitsEach) {
   limit_ = 4;
   Reader reader(cold_);
   queue(reader, 10);
@@ -153,7 +153,7 @@ TEST_F(AdmissionQueueTest, WhatStepsAsideLeavesItToOthers) {
   EXPECT_EQ(admitted_, "abc");
   EXPECT_FALSE(a.is_admitted());
   queue_.finish(a, now_);
-  EXPECT_EQ(queue_.places_taken(), 2u);
+  EXPECT_EQ(queue_.permits_taken(), 2u);
 }
 
 }  // namespace

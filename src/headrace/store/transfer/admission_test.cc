@@ -336,7 +336,7 @@ TEST(Admission, LargeRequestsThatAreSlowByThemselvesStayMany) {
   }
 }
 
-TEST(Admission, ReadersThatWaitForAWholeBatchKeepTheirPlaces) {
+TEST(Admission, ReadersThatWaitForAWholeBatchKeepTheirPermits) {
   for (const uint32_t batch : {256u, 512u}) {
     for (const double whole_s : {0.05, 0.08, 0.23}) {
       SCOPED_TRACE(std::to_string(batch) + " at " + std::to_string(whole_s) + " s");

@@ -56,13 +56,13 @@ class Attempt : public ResponseSink {
   Result<Verdict> end();
   // Called if the attempt failed, will be retried, and may have reached the server.
   virtual void will_retry() {}
-  // Of an attempt that failed: what it sent has arrived as other bytes, of which nothing was made.
+  // Whether the attempt failed since its bytes arrived damaged, so that the server made no object.
   virtual bool arrived_spoilt() const { return false; }
   // Whether the caller has another way to get what it asks for. Then what fails is not tried again;
   // it is still redirected, sent over a fresh connection, or with new credentials.
   virtual bool has_alternative() const { return false; }
-  // If the operation is stopped after a request has been sent whole, how long to wait for its
-  // answer: the server will make the change, and the answer says what has to be undone.
+  // How long to wait for the answer if the operation is stopped after a request was sent whole: the
+  // server carries it out, and the answer says what has to be undone.
   virtual std::chrono::milliseconds linger_when_stopped() const { return {}; }
 
   Result<void> on_head(const ResponseHead& head) final;

@@ -22,9 +22,9 @@ class BodyRates {
   // What is smaller comes with the head, or soon after it.
   static constexpr uint64_t kLeastBytes = 256 * kKiB;
 
-  // A body has ended, so long after its first byte.
+  // A body has ended, `time` after its first byte.
   void took(uint64_t bytes, std::chrono::nanoseconds time, TimePoint now);
-  // One that began at `began`, of which `received` bytes have come and `missing` have not.
+  // Whether a body is slow that began at `began`, has brought `received` bytes and lacks `missing`.
   bool is_slow(uint64_t received, uint64_t missing, TimePoint began, TimePoint now) const;
 
  private:

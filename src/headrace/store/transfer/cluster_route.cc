@@ -137,12 +137,12 @@ void ClusterRoute::judge_direct(const Ended& ended, RetryState::Outcome& outcome
       direct_refusal_ = std::make_unique<DirectRefusal>(
           DirectRefusal{.status = is_another ? 404 : outcome.error->http_status(),
                         .credential_version = ended.credential_version});
-      outcome.remedy = RetryState::Remedy::kOtherPlace;
+      outcome.remedy = RetryState::Remedy::kElsewhere;
     } else if (!ended.exchanged && is_retryable(*outcome.error)) {
       keeper.doubt();
       if (!ended.reached_server) ended.via.host().reachability.failed(now());
       // What was never sent can go the other way at once.
-      if (!ended.reached_server) outcome.remedy = RetryState::Remedy::kOtherPlace;
+      if (!ended.reached_server) outcome.remedy = RetryState::Remedy::kElsewhere;
     }
   } else if (direct_) {
     keeper.direct_taken();

@@ -21,8 +21,8 @@ namespace headrace {
 
 class Credentials;
 
-// Where identities wait for whoever makes their credentials. The engine never makes one itself, so
-// that a refresh may block for any length of time without holding up an I/O thread. Thread: any.
+// Where identities wait for new credentials. The thread that calls next() makes them, never an I/O
+// thread, so that a refresh may block for any length of time. Thread: any.
 class CredentialsQueue {
  public:
   // Blocks until an identity needs a new credential. Null when `until` is reached, or after stop().
@@ -45,7 +45,7 @@ class Credentials : public std::enable_shared_from_this<Credentials> {
  public:
   // A credential that never changes.
   static std::shared_ptr<Credentials> fixed(Credential credential);
-  // Credentials made by whoever serves `queue` (in Python: the credentials thread).
+  // Credentials made by the thread that serves `queue` (in Python: the credentials thread).
   static std::shared_ptr<Credentials> from_queue(std::shared_ptr<CredentialsQueue> queue,
                                                  uint64_t id);
   // Credentials made by `fetch`, on a thread of its own, started when first needed (for C++

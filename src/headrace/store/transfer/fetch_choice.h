@@ -56,11 +56,11 @@ class FetchChoice {
   // as kObjectBytes of a larger one.
   std::optional<double> measured(FetchWay way, const Load& load) const;
 
-  // A measurement takes at least so long, and so many batches, unless all are done before.
+  // The least time and batches that a measurement takes, unless all batches are done before.
   static constexpr std::chrono::milliseconds kLeastRun{250};
   static constexpr uint32_t kLeastBatches = 2;
-  // A trial ends without a measurement after so many batches that did not count, besides those that
-  // were in progress when it began.
+  // The batches that may fail to count before a trial ends without a measurement, besides those
+  // that were in progress when it began.
   static constexpr uint64_t kMostUnmeasured = 8;
   // No more begin during a trial than make up for both.
   static constexpr uint64_t kTrialBatches = 4;

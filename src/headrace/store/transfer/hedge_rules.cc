@@ -73,10 +73,10 @@ std::optional<nanoseconds> HedgeRules::late_after(AnswerKind kind) const {
   return after.count() == 0 ? std::nullopt : std::optional(after);
 }
 
-bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_place) {
+bool HedgeRules::begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_permit) {
   const auto cost = static_cast<double>(std::min(expected.bytes, kMostDrainedBytes));
   if (requests_ < 1 || bytes_ < cost) return false;
-  if (running_ >= limit / kHedgesShare && !has_free_place) return false;
+  if (running_ >= limit / kHedgesShare && !has_free_permit) return false;
   requests_ -= 1;
   bytes_ -= cost;
   ++running_;
@@ -95,7 +95,7 @@ bool HedgeRules::begin_draining(uint32_t limit) {
   return true;
 }
 
-uint32_t HedgeRules::places_taken(uint32_t limit) const {
+uint32_t HedgeRules::permits_taken(uint32_t limit) const {
   const uint32_t beyond = limit / kHedgesShare;
   return running_ > beyond ? running_ - beyond : 0;
 }

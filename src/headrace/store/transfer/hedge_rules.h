@@ -53,25 +53,23 @@ class HedgeRules {
 
   // How long an answer took to its first byte.
   void took(AnswerKind kind, std::chrono::nanoseconds latency, TimePoint now);
-  // A request that hedges are paid from has been answered, with so many bytes.
+  // A request has been answered with `bytes` bytes, from which hedges are paid.
   void earn(uint64_t bytes);
   // After how long a request is late. None: too few answers are known.
   std::optional<std::chrono::nanoseconds> late_after(AnswerKind kind) const;
   // Pays for a hedge, which runs until `end`. False if it must not be sent: what was earned does
-  // not pay for it, or as many as a twentieth of `limit` are running and none of the places in
-  // flight is free.
-  bool begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_place);
+  // not pay for it, or a twentieth of `limit` are running and no permit is free.
+  bool begin(const ExpectedAnswer& expected, uint32_t limit, bool has_free_permit);
   void end() { --running_; }
   // Pays for asking for the rest of a body that is slow. False if it must not be.
   bool pay_for_rest();
-  // An answer that is not needed any more is read to its end, beyond the limit, too: a host that
-  // answers others in time has no less room for them. False if it must not be: as many as a third
-  // of `limit` are.
+  // Whether an answer that is not needed any more is read to its end, even beyond the limit: a host
+  // that answers others in time has no less room for them. False while a third of `limit` are.
   bool begin_draining(uint32_t limit);
   void end_draining() { --draining_; }
   uint32_t running() const { return running_ + draining_; }
-  // How many of the `limit` places in flight hedges take: what is more than a twentieth of it.
-  uint32_t places_taken(uint32_t limit) const;
+  // How many of the `limit` permits hedges take: those beyond a twentieth of it.
+  uint32_t permits_taken(uint32_t limit) const;
 
  private:
   static constexpr size_t kKindCount = static_cast<size_t>(AnswerKind::kStat) + 1;
@@ -84,7 +82,7 @@ class HedgeRules {
   void refresh(OfKind& kind, TimePoint now);
 
   std::array<OfKind, kKindCount> kinds_;
-  // Earned, or lent at the beginning: of the requests that are sent first, one may be late, too.
+  // Earned, or lent at the beginning: one of the first requests may be late, too.
   double requests_ = 1, bytes_ = 1 * kMiB;
   uint32_t running_ = 0, draining_ = 0;
 };

@@ -127,18 +127,18 @@ TEST(HedgeRules, ALongQuietTimeSavesUpNoMoreThanTenHedges) {
   EXPECT_EQ(hedges, 10);
 }
 
-TEST(HedgeRules, BeyondTheLimitATwentiethOfItRunsAtATimeAndMoreWhereAPlaceIsFree) {
+TEST(HedgeRules, BeyondTheLimitATwentiethOfItRunsAtATimeAndMoreWhereAPermitIsFree) {
   HedgeRules rules;
   for (int i = 0; i < 10'000; ++i) rules.earn(1'000'000);
   const ExpectedAnswer small{.kind = kSmall, .bytes = 1000};
   EXPECT_FALSE(rules.begin(small, 19, false));
   EXPECT_TRUE(rules.begin(small, 20, false));
   EXPECT_FALSE(rules.begin(small, 39, false));
-  EXPECT_EQ(rules.places_taken(39), 0u);
+  EXPECT_EQ(rules.permits_taken(39), 0u);
   EXPECT_TRUE(rules.begin(small, 39, true));
-  EXPECT_EQ(rules.places_taken(39), 1u);
-  EXPECT_EQ(rules.places_taken(19), 2u) << "after the limit was reduced";
-  EXPECT_EQ(rules.places_taken(40), 0u);
+  EXPECT_EQ(rules.permits_taken(39), 1u);
+  EXPECT_EQ(rules.permits_taken(19), 2u) << "after the limit was reduced";
+  EXPECT_EQ(rules.permits_taken(40), 0u);
   rules.end();
   EXPECT_TRUE(rules.begin(small, 40, false));
   EXPECT_EQ(rules.running(), 2u);

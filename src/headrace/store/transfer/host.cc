@@ -54,7 +54,7 @@ HostLane::HostLane(Host& host, IoThread& thread, Resolver& resolver, BlockPool& 
 
 HostLane::~HostLane() = default;
 
-uint32_t HostLane::slot_limit() const {
+uint32_t HostLane::permit_limit() const {
   const uint32_t limit = host_.admission.limit();
   const auto lane_count = static_cast<uint32_t>(host_.lanes.size());
   const uint32_t rest = limit % lane_count;
@@ -72,26 +72,26 @@ void HostLane::start_reader(Begin begin) {
 
 awaitable<void> HostLane::reader(Begin begin) {
   HttpRequest request;
-  Slot slot(*this, /*reads=*/true);
-  AdmissionQueue::begin_reader(slot.request_, begin);
+  Permit permit(*this, /*reads=*/true);
+  AdmissionQueue::begin_reader(permit.request_, begin);
   ReadPiece* piece =
       begin.line != nullptr ? begin.piece : queue().next_piece(/*has_read=*/false, thread_.now());
   while (piece != nullptr) {
     try {
-      co_await piece->reader->read_piece(slot, *piece, request);
+      co_await piece->reader->read_piece(permit, *piece, request);
     } catch (const std::exception& error) {
       // Out of memory, or a bug: the caller must be told, and not wait for ever.
       piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
     }
     piece =
-        slot.request_.is_paced() ? nullptr : queue().next_piece(/*has_read=*/true, thread_.now());
+        permit.request_.is_paced() ? nullptr : queue().next_piece(/*has_read=*/true, thread_.now());
   }
-  slot.release();
+  permit.release();
 }
 
-// ── Slots ────────────────────────────────────────────────────────────────────────────────────
+// ── Permits ──────────────────────────────────────────────────────────────────────────────────
 
-awaitable<bool> Slot::take(Activity& waiting, const std::shared_ptr<Pace>& pace) {
+awaitable<bool> Permit::take(Activity& waiting, const std::shared_ptr<Pace>& pace) {
   if (waiting.stopped()) co_return false;
   const struct Withdraws {
     AdmissionQueue::Request& request;
@@ -102,19 +102,19 @@ awaitable<bool> Slot::take(Activity& waiting, const std::shared_ptr<Pace>& pace)
   co_return !waiting.stopped();
 }
 
-void Slot::step_aside(const std::shared_ptr<Pace>& pace) {
+void Permit::step_aside(const std::shared_ptr<Pace>& pace) {
   lane_.queue().step_aside(request_, pace, lane_.thread_.now());
 }
 
-void Slot::release() { lane_.queue().finish(request_, lane_.thread_.now()); }
+void Permit::release() { lane_.queue().finish(request_, lane_.thread_.now()); }
 
-// No deadline here: as for pieces, a request's deadline counts from when it gets its slot.
-RequestSlot::RequestSlot(HostLane& lane, const void* owner)
+// No deadline here: as for pieces, a request's deadline counts from when it gets its permit.
+RequestPermit::RequestPermit(HostLane& lane, const void* owner)
     : Activity(lane.thread(), owner, lane.thread().now() + std::chrono::years(1)),
-      slot_(lane, /*reads=*/false) {}
+      permit_(lane, /*reads=*/false) {}
 
-awaitable<Result<void>> RequestSlot::take(const std::shared_ptr<Pace>& pace) {
-  if (!co_await slot_.take(*this, pace)) co_return std::unexpected(*stopped());
+awaitable<Result<void>> RequestPermit::take(const std::shared_ptr<Pace>& pace) {
+  if (!co_await permit_.take(*this, pace)) co_return std::unexpected(*stopped());
   co_return Result<void>();
 }
 
@@ -131,16 +131,16 @@ void HostLane::set_apart(const std::shared_ptr<Pace>& pace) {
 
 awaitable<bool> HostLane::wait_out(Activity& waiting, std::shared_ptr<Outage> outage,
                                    steady_clock::time_point until) {
-  const auto place = waiting_out_.insert(waiting_out_.end(), WaitingOut{waiting, outage});
+  const auto at = waiting_out_.insert(waiting_out_.end(), WaitingOut{waiting, outage});
   const struct LeavesList {
     std::list<WaitingOut>& list;
-    std::list<WaitingOut>::iterator place;
-    ~LeavesList() { list.erase(place); }
-  } leaves_list{waiting_out_, place};
+    std::list<WaitingOut>::iterator at;
+    ~LeavesList() { list.erase(at); }
+  } leaves_list{waiting_out_, at};
   while (!waiting.stopped()) {
     const auto now = thread_.now();
     if (now >= until) co_return false;
-    if (place->is_called) co_return true;
+    if (at->is_called) co_return true;
     auto look_at = until;
     if (outage) {
       if (const auto probe = outage->next_probe()) look_at = std::min(look_at, *probe);

@@ -36,7 +36,7 @@ namespace headrace {
 
 class HostLane;
 
-// Shared by all stores with the same route. Whoever sends requests to it holds it, and the engine
+// Shared by all stores with the same route. Each sender of requests holds it, and the engine
 // holds some that nobody does, because their connections and limits are worth keeping.
 // Thread: any (its members synchronise themselves; lanes belong to their I/O threads).
 struct Host : std::enable_shared_from_this<Host> {
@@ -74,20 +74,20 @@ struct Host : std::enable_shared_from_this<Host> {
   std::atomic<std::chrono::steady_clock::rep> hedges_held_until_ = 0;
 };
 
-// One of the requests that a lane may have in flight. What was throttled lets others have it while
-// it waits to be sent again.
+// The right to have one request in flight, of which a lane has as many as its limit. A request that
+// was throttled leaves it to others until it is sent again.
 // Thread: I/O. Lives in a coroutine's frame; borrows the lane.
-class Slot {
+class Permit {
  public:
-  Slot(HostLane& lane, bool reads) : lane_(lane), request_(reads) {}
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
+  Permit(HostLane& lane, bool reads) : lane_(lane), request_(reads) {}
+  Permit(const Permit&) = delete;
+  Permit& operator=(const Permit&) = delete;
 
   HostLane& lane() { return lane_; }
   // Waits for it and, if requests of this root are paced, for a turn; meanwhile it is not held.
   // False if `waiting` is stopped.
   awaitable<bool> take(Activity& waiting, const std::shared_ptr<Pace>& pace);
-  // Until take(), what was refused at this pace does without it.
+  // Gives it up until take(): the request was refused at this pace.
   void step_aside(const std::shared_ptr<Pace>& pace);
   // Whether it came with a turn, which is used up by this.
   bool use_turn() { return request_.use_turn(); }
@@ -101,29 +101,29 @@ class Slot {
   AdmissionQueue::Request request_;
 };
 
-// The slot of a request that is not a piece: a write, a page of a listing, a delete.
+// The permit of a request that is not a piece: a write, a page of a listing, a delete.
 // Thread: I/O. Lives in a coroutine's frame; borrows the lane.
-class RequestSlot final : public Activity {
+class RequestPermit final : public Activity {
  public:
-  RequestSlot(HostLane& lane, const void* owner);
-  ~RequestSlot() { slot_.release(); }
+  RequestPermit(HostLane& lane, const void* owner);
+  ~RequestPermit() { permit_.release(); }
 
   // Waits for it. Errors: kCancelled when stopped.
   awaitable<Result<void>> take(const std::shared_ptr<Pace>& pace);
-  void release() { slot_.release(); }
-  Slot& slot() { return slot_; }
+  void release() { permit_.release(); }
+  Permit& permit() { return permit_; }
 
  private:
   void interrupt(const Error&) override {}
   void sweep(std::chrono::steady_clock::time_point) override {}
 
-  Slot slot_;
+  Permit permit_;
 };
 
 // A host's share of one I/O thread: connections, and this thread's part of the host's in-flight
-// limit, which an AdmissionQueue gives out in slots. A reader is a coroutine that holds a slot and
+// limit, which an AdmissionQueue gives out as permits. A reader is a coroutine that holds one and
 // reads one piece after another; readers exist only while there is something to read. Other
-// requests take a slot each.
+// requests take a permit each.
 // Thread: I/O.
 class HostLane final : AdmissionQueue::Lane {
  public:
@@ -144,34 +144,35 @@ class HostLane final : AdmissionQueue::Lane {
   void waited_for(const ReadBatch& batch) { queue_.waited_for(batch); }
   // Removes a cancelled batch's pieces, and returns them.
   PieceList drop(const ReadBatch& batch) { return queue_.drop(batch); }
-  // Gives out as many slots as limit, memory and queue allow.
+  // Gives out as many permits as limit, memory and queue allow.
   void pump() { queue().pump(thread_.now()); }
   // From now on only reads are limited: the engine is stopping, and requests that remove temporary
   // objects must not wait for reads that are stuck.
   void lift_limit();
 
   ConnectionPool& connections() { return connections_; }
-  // So many requests are about to come: opens connections for them, as far as the limit allows as
-  // many requests and there are not as many connections already.
+  // `request_count` requests are about to come: opens the connections that they lack, at most as
+  // many as the limit allows requests.
   void open_ahead(uint32_t request_count) {
-    connections_.open_ahead(std::min(request_count, slot_limit()), queue_.places_taken());
+    connections_.open_ahead(std::min(request_count, permit_limit()), queue_.permits_taken());
   }
   // For good: nothing is sent to this host any more.
   void close();
 
   // Counts towards the next report to the host's admission.
   void record_outcome(const AdmissionReport& what, std::chrono::steady_clock::time_point now);
-  // Until `until`, or until it is sent before its time because of the outage amid which it failed.
-  // True in the latter case. `outage` may be null.
+  // Waits until `until`, or until the request is to probe the outage during which it failed: then
+  // true. `outage` may be null.
   awaitable<bool> wait_out(Activity& waiting, std::shared_ptr<Outage> outage,
                            std::chrono::steady_clock::time_point until);
-  // A request has succeeded. If that ends an outage, those that wait are called in all lanes.
+  // A request has succeeded. If that ends an outage, the requests that wait in all lanes are
+  // called.
   void succeeded(OutageWatch& watch) {
     if (watch.succeeded()) call_everywhere();
     if (!waiting_out_.empty()) call_two();
   }
-  // The root has been throttled for the first time: what waits to be sent to it gets out of the
-  // way of the rest, in all lanes of the host.
+  // The root has been throttled for the first time: moves the requests that wait to be sent to it
+  // to a line of their own, in all lanes of the host.
   void set_apart(const std::shared_ptr<Pace>& pace);
 
   Host& host() { return host_; }
@@ -181,25 +182,24 @@ class HostLane final : AdmissionQueue::Lane {
   Rng& rng() { return rng_; }
   HedgeRules& hedges() { return hedges_; }
   BodyRates& body_rates() { return body_rates_; }
-  // A hedge has ended, and its place may be free now.
+  // A hedge has ended, and its permit may be free now.
   void hedge_ended() {
     if (queue_.somebody_waits()) pump();
   }
   // This thread's part of the host's in-flight limit.
-  uint32_t slot_limit() const;
-  bool has_free_place() const { return queue_.has_free_place(); }
+  uint32_t permit_limit() const override;
+  bool has_free_permit() const { return queue_.has_free_permit(); }
 
  private:
-  friend class Slot;
+  friend class Permit;
 
   // Every request comes through here, so that none waits once the thread stops.
   AdmissionQueue& queue() {
     if (thread_.stopping()) queue_.stop();
     return queue_;
   }
-  uint32_t place_limit() const override { return slot_limit(); }
-  uint32_t hedge_places() const override {
-    return hedges_.running() > 0 ? hedges_.places_taken(slot_limit()) : 0;
+  uint32_t hedge_permits() const override {
+    return hedges_.running() > 0 ? hedges_.permits_taken(permit_limit()) : 0;
   }
   void start_reader(Begin begin) override;
   void pump_at(std::chrono::steady_clock::time_point at) override;
@@ -213,7 +213,7 @@ class HostLane final : AdmissionQueue::Lane {
   BlockPool& pool_;
   Rng rng_;
   AdmissionQueue queue_;
-  // What failed, and is to be sent again.
+  // A request that failed and waits to be sent again.
   struct WaitingOut {
     Activity& activity;
     const std::shared_ptr<Outage> outage;

@@ -138,7 +138,7 @@ TEST_F(InFlightTest, ARequestThatWaitsForItsTurnCanBeCancelled) {
   EXPECT_TRUE(take(third).has_value());
 }
 
-TEST_F(InFlightTest, AtTheEndTemporaryObjectsAreRemovedThoughStalledReadsHoldAllSlots) {
+TEST_F(InFlightTest, AtTheEndTemporaryObjectsAreRemovedThoughStalledReadsHoldAllPermits) {
   const ObjectInfo object = server_.put("a", some_bytes(1'000));
   {
     Engine engine({.io_threads = 1, .memory_budget_bytes = 64 * kMiB});
@@ -254,7 +254,7 @@ TEST_F(ThrottledRootTest, WhoIsRefusedHoldsUpNeitherReadsNorWritesNorListingsOfA
   for (const auto& each : stats) static_cast<void>(take(each));
 }
 
-TEST_F(ThrottledRootTest, TheOnlyPlaceOfAHostIsFreeWhileWhatWasRefusedWaits) {
+TEST_F(ThrottledRootTest, TheOnlyPermitOfAHostIsFreeWhileWhatWasRefusedWaits) {
   put_both(3);
   throttle_hot(1);
   options_.initial_in_flight = options_.max_in_flight = 1;
@@ -270,7 +270,7 @@ TEST_F(ThrottledRootTest, TheOnlyPlaceOfAHostIsFreeWhileWhatWasRefusedWaits) {
   EXPECT_EQ(count_good(*refused), 3u);
 }
 
-TEST_F(ThrottledRootTest, NoMoreRequestsBeginThanThereArePlaces) {
+TEST_F(ThrottledRootTest, NoMoreRequestsBeginThanThereArePermits) {
   put_both(100);
   throttle_hot(1);
   options_.retry.initial_backoff = options_.retry.max_backoff = std::chrono::seconds(30);
@@ -356,7 +356,7 @@ TEST_F(ThrottledRootTest, WhatWaitsForItsTurnCanBeCancelledOneByOne) {
   for (size_t i = 0; i < 40; i += 2) EXPECT_TRUE(take(stats[i]).has_value());
 }
 
-TEST_F(ThrottledRootTest, NothingIsSentAfterItWasCancelledThoughItsSlotIsFreedThen) {
+TEST_F(ThrottledRootTest, NothingIsSentAfterItWasCancelledThoughItsPermitIsFreedThen) {
   put_both(3);
   Engine engine({.io_threads = 1, .memory_budget_bytes = 64 * kMiB});
   options_.initial_in_flight = options_.max_in_flight = 2;
@@ -366,7 +366,7 @@ TEST_F(ThrottledRootTest, NothingIsSentAfterItWasCancelledThoughItsSlotIsFreedTh
   stall("get");
   const std::shared_ptr<Pending<ObjectInfo>> other = cold->stat("0");
   server_.wait_for("/by_kind/get", 1);
-  // One slot is left. The first piece is refused; the next one stalls in its place.
+  // One permit is left. The first piece is refused; the next one stalls in its place.
   server_.faults(R"([{"match":{"kind":"media","path_contains":"hot%2F0"},"count":1,"action":)"
                  R"({"status":429}},{"match":{"kind":"media"},"action":"stall_head"}])");
   const std::shared_ptr<ReadBatch> batch = read_all(*hot, 2);

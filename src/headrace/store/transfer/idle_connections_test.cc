@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "headrace/http/activity_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/transfer/host.h"
@@ -16,17 +17,7 @@
 namespace headrace {
 namespace {
 
-using std::chrono::minutes;
 using std::chrono::seconds;
-
-class Request final : public Activity {
- public:
-  explicit Request(IoThread& thread) : Activity(thread, this, thread.now() + minutes(60)) {}
-
- private:
-  void interrupt(const Error&) override {}
-  void sweep(std::chrono::steady_clock::time_point) override {}
-};
 
 class AnyBody final : public ResponseSink {
  public:
@@ -52,7 +43,7 @@ class IdleConnectionsTest : public ::testing::Test {
   }
   static awaitable<void> use(Transport& connection, IoThread& thread, Resolver& resolver,
                              std::optional<Result<void>>& done) {
-    Request activity(thread);
+    TestActivity activity(thread);
     HttpRequest request;
     request.target = "/storage/v1/b";
     AnyBody body;

@@ -1,5 +1,5 @@
-// The slots and lines of one lane alone: no socket, no server, no thread, and a clock that the test
-// moves. With servers: host_test.cc.
+// The permits and lines of one lane alone: no socket, no server, no thread, and a clock that the
+// test moves. With servers: host_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <boost/asio/co_spawn.hpp>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/http/activity_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/transfer/host.h"
 
@@ -27,29 +28,19 @@ class ScriptedReader final : public PieceReader {
  public:
   explicit ScriptedReader(std::shared_ptr<Pace> pace) : pace_(std::move(pace)) {}
 
-  awaitable<void> read_piece(Slot& slot, ReadPiece&, HttpRequest&) override {
+  awaitable<void> read_piece(Permit& permit, ReadPiece&, HttpRequest&) override {
     ++begun;
-    co_await reads(slot);
+    co_await reads(permit);
     ++ended;
   }
   void piece_failed(HostLane&, ReadPiece&, Error) override { ++failed; }
   const std::shared_ptr<Pace>& pace() const override { return pace_; }
 
-  std::function<awaitable<void>(Slot&)> reads = [](Slot&) -> awaitable<void> { co_return; };
+  std::function<awaitable<void>(Permit&)> reads = [](Permit&) -> awaitable<void> { co_return; };
   size_t begun = 0, ended = 0, failed = 0;
 
  private:
   const std::shared_ptr<Pace> pace_;
-};
-
-// Some request in progress.
-class Request final : public Activity {
- public:
-  explicit Request(IoThread& thread) : Activity(thread, this, thread.now() + minutes(60)) {}
-
- private:
-  void interrupt(const Error&) override {}
-  void sweep(std::chrono::steady_clock::time_point) override {}
 };
 
 std::shared_ptr<const Route> route() {
@@ -103,18 +94,18 @@ class LaneTest : public ::testing::Test {
     lane_.pump();
     poll();
   }
-  // Takes a slot and keeps it.
+  // Takes a permit and keeps it.
   struct Taking {
     Taking(HostLane& lane, const std::shared_ptr<Pace>& pace)
-        : slot(std::make_unique<RequestSlot>(lane, this)) {
+        : permit(std::make_unique<RequestPermit>(lane, this)) {
       asio::co_spawn(lane.thread().context(), run(*this, pace), asio::detached);
     }
     static awaitable<void> run(Taking& self, std::shared_ptr<Pace> pace) {
-      self.result = co_await self.slot->take(pace);
+      self.result = co_await self.permit->take(pace);
     }
     bool has_it() const { return result && result->has_value(); }
 
-    std::unique_ptr<RequestSlot> slot;
+    std::unique_ptr<RequestPermit> permit;
     std::optional<Result<void>> result;
   };
   std::unique_ptr<Taking> take(const std::shared_ptr<Pace>& pace) {
@@ -134,9 +125,9 @@ class LaneTest : public ::testing::Test {
   std::vector<std::shared_ptr<ReadBatch>> batches_;
 };
 
-class LaneOfOneSlot : public LaneTest {
+class LaneOfOnePermit : public LaneTest {
  protected:
-  LaneOfOneSlot() : LaneTest(1) {}
+  LaneOfOnePermit() : LaneTest(1) {}
 };
 
 TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
@@ -144,8 +135,8 @@ TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
   ScriptedReader reader(hot_);
   queue(reader, 100);
   EXPECT_EQ(reader.ended, 100u) << "without any time passing";
-  reader.reads = [](Slot& slot) -> awaitable<void> {
-    EXPECT_TRUE(slot.use_turn());
+  reader.reads = [](Permit& permit) -> awaitable<void> {
+    EXPECT_TRUE(permit.use_turn());
     co_return;
   };
   queue(reader, 10);
@@ -154,24 +145,24 @@ TEST_F(LaneTest, PiecesThatSendNothingLeaveTheirTurnToTheNextOne) {
   EXPECT_EQ(reader.ended, 110u);
 }
 
-TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereAreSlotsHoweverOftenTheyAreRefused) {
+TEST_F(LaneTest, NoMoreRequestsOfALineBeginThanThereArePermitsHoweverOftenTheyAreRefused) {
   throttle(*hot_);
   ScriptedReader reader(hot_);
   bool refuses = true;
-  reader.reads = [&](Slot& slot) -> awaitable<void> {
-    Request request(*thread_);
-    EXPECT_TRUE(slot.use_turn());
+  reader.reads = [&](Permit& permit) -> awaitable<void> {
+    TestActivity request(*thread_);
+    EXPECT_TRUE(permit.use_turn());
     while (refuses) {
-      slot.step_aside(hot_);
+      permit.step_aside(hot_);
       co_await request.park(clock_.now() + seconds(10));  // many turns
-      EXPECT_TRUE(co_await slot.take(request, hot_));
-      EXPECT_TRUE(slot.use_turn());
+      EXPECT_TRUE(co_await permit.take(request, hot_));
+      EXPECT_TRUE(permit.use_turn());
     }
   };
   queue(reader, 20);
   let_pass(seconds(60));
   EXPECT_EQ(reader.begun, 2u);
-  // Whoever waits to be sent again holds no slot.
+  // Whoever waits to be sent again holds no permit.
   ScriptedReader other(cold_);
   queue(other, 20);
   EXPECT_EQ(other.ended, 20u);
@@ -194,9 +185,9 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
   ASSERT_TRUE(hot_->refused());
   ASSERT_GE(hot_->per_s(), 200);
   ScriptedReader reader(hot_);
-  reader.reads = [&](Slot& slot) -> awaitable<void> {
-    Request request(*thread_);
-    EXPECT_TRUE(slot.use_turn());
+  reader.reads = [&](Permit& permit) -> awaitable<void> {
+    TestActivity request(*thread_);
+    EXPECT_TRUE(permit.use_turn());
     co_await request.park(clock_.now() + milliseconds(30));
     AdmissionReport report{.completed = 1, .bytes = 1000};
     report.add(milliseconds(30), milliseconds(30));
@@ -209,7 +200,7 @@ TEST_F(LaneThatMayGrow, TheLimitGrowsThoughEachRequestIsOfAPacedRoot) {
   EXPECT_EQ(reader.ended, 3'000u);
 }
 
-TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTurn) {
+TEST_F(LaneOfOnePermit, WhoIsGrantedAPermitWhenItIsStoppedSendsNothingAndLeavesItsTurn) {
   throttle(*hot_);
   std::unique_ptr<Taking> holder = take(cold_);
   std::unique_ptr<Taking> first = take(hot_), second = take(hot_);
@@ -217,29 +208,29 @@ TEST_F(LaneOfOneSlot, WhoIsGrantedASlotWhenItIsStoppedSendsNothingAndLeavesItsTu
   EXPECT_TRUE(holder->has_it());
   EXPECT_FALSE(first->result);
   // In this order before either of them runs again.
-  holder->slot->release();
-  first->slot->stop(Error(Code::kCancelled, "it was cancelled"));
+  holder->permit->release();
+  first->permit->stop(Error(Code::kCancelled, "it was cancelled"));
   poll();
   ASSERT_TRUE(first->result);
   EXPECT_EQ(first->result->error().code(), Code::kCancelled);
-  first->slot->release();
+  first->permit->release();
   poll();
   EXPECT_TRUE(second->has_it()) << "by the turn that was not used";
 }
 
-TEST_F(LaneOfOneSlot, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRefused) {
+TEST_F(LaneOfOnePermit, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRefused) {
   throttle(*hot_);
   ScriptedReader reader(hot_);
-  reader.reads = [&](Slot& slot) -> awaitable<void> {
-    Request request(*thread_);
-    EXPECT_TRUE(slot.use_turn());
-    slot.step_aside(hot_);
+  reader.reads = [&](Permit& permit) -> awaitable<void> {
+    TestActivity request(*thread_);
+    EXPECT_TRUE(permit.use_turn());
+    permit.step_aside(hot_);
     co_await request.park(clock_.now() + minutes(10));
   };
   queue(reader, 1);
   std::unique_ptr<Taking> removal = take(hot_);
   let_pass(seconds(5));
-  EXPECT_FALSE(removal->result) << "one has begun, and there is one slot";
+  EXPECT_FALSE(removal->result) << "one has begun, and there is one permit";
   lane_.lift_limit();
   let_pass(seconds(5));
   EXPECT_TRUE(removal->has_it());
@@ -247,12 +238,12 @@ TEST_F(LaneOfOneSlot, WhatMayExceedTheLimitAtTheEndNeedNotWaitForReadsThatWereRe
   let_pass(minutes(20));
 }
 
-TEST_F(LaneOfOneSlot, ReadsAndOtherRequestsOfALineTakeTurns) {
+TEST_F(LaneOfOnePermit, ReadsAndOtherRequestsOfALineTakeTurns) {
   throttle(*hot_);
   std::unique_ptr<Taking> holder = take(cold_);
   ScriptedReader reader(hot_);
-  reader.reads = [](Slot& slot) -> awaitable<void> {
-    slot.use_turn();
+  reader.reads = [](Permit& permit) -> awaitable<void> {
+    permit.use_turn();
     co_return;
   };
   queue(reader, 10);
@@ -265,7 +256,7 @@ TEST_F(LaneOfOneSlot, ReadsAndOtherRequestsOfALineTakeTurns) {
     }
     ASSERT_TRUE(others.front()->has_it());
     EXPECT_NEAR(static_cast<double>(reader.ended), i, 1);
-    others.front()->slot->slot().use_turn();
+    others.front()->permit->permit().use_turn();
     others.pop_front();
   }
 }

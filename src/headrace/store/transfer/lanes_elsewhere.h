@@ -13,11 +13,11 @@
 
 namespace headrace {
 
-// The lanes of one I/O thread to other hosts, each asked for once. Whoever has such a lane keeps
-// its host; counted by this thread alone. Thread: I/O.
+// The lanes of one I/O thread to other hosts, each asked for once. A lane keeps its host; only this
+// thread counts its owners. Thread: I/O.
 class LanesElsewhere {
  public:
-  // Errors: of whoever knows the hosts; kCancelled once the engine is stopped.
+  // Errors: those of finding the host; kCancelled once the engine is stopped.
   using Reach = std::function<Result<std::shared_ptr<HostLane>>(const Endpoint&)>;
 
   explicit LanesElsewhere(Reach reach) : reach_(std::move(reach)) {}

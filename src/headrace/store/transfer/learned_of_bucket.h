@@ -41,7 +41,7 @@ struct LearnedOfBucket {
   HeaderGroups taken(HeaderGroups groups, Learned::TimePoint now) const {
     return those(groups, Learned::Treatment::kTaken, now);
   }
-  // Those of them of which that is news.
+  // Returns the groups for which this is news.
   HeaderGroups note(HeaderGroups groups, Learned::Treatment answer, Learned::TimePoint now) {
     HeaderGroups news = 0;
     for (size_t i = 0; groups >> i != 0; ++i) {

@@ -18,8 +18,8 @@
 
 namespace headrace {
 
-// Whoever finds that a map is needed, and is told so by begin_fetch(), fetches it for all. Requests
-// do not wait for it, except those that have to know whether the cluster is changing.
+// The caller for whom begin_fetch() is true fetches the map for all. Requests do not wait for it,
+// except those that have to know whether the cluster is changing.
 // Thread: any.
 class MapKeeper {
  public:
@@ -50,10 +50,10 @@ class MapKeeper {
   }
   // The map may be old.
   void doubt() { doubted_.store(true, std::memory_order_relaxed); }
-  // The store's endpoint has sent a request to another host than the map says. Nothing goes by the
-  // map until one that is asked for from now on is there; if that is the same, whoever tells it may
-  // not have heard of the newest one, and another is asked for after kPause. True if that, too, has
-  // come since, and was the same: the two do not come to agree.
+  // The store's endpoint has sent a request to another host than the map says. The map is not used
+  // until a newer request for it is answered. If the answer is the same map, the node may not have
+  // heard of the newest one, and the map is asked for once more after kPause. True if that answer,
+  // too, was the same: endpoint and map will not agree.
   bool contradicted(TimePoint now);
   // True if the caller has to fetch the map now, and to call fetched() then.
   bool begin_fetch();

@@ -19,7 +19,7 @@ namespace headrace {
 
 // Each member is whole by itself; together they may be of different moments, and the next interval
 // corrects what that did to a mean.
-struct alignas(64) Neighbours::Place {
+struct alignas(64) Neighbours::Seat {
   std::atomic<uint64_t> owner;  // 0: nobody
   std::atomic<uint64_t> host;
   // By the clock that all processes of a machine share.
@@ -44,8 +44,8 @@ void* map_shared(const std::string& folder, size_t bytes) {
   const std::string path = cat(folder, "/headrace-in-flight-1-", std::to_string(::geteuid()));
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
-  // Whoever else may write there could say anything; what has another size or another name, too, is
-  // another file.
+  // Others must not be able to write to it. A file of another size or with a second name is not
+  // ours.
   struct stat status = {};
   bool usable = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
                 status.st_uid == ::geteuid() && (status.st_mode & 077) == 0 &&
@@ -73,31 +73,31 @@ bool is_like(uint64_t one, uint64_t other) {
 Neighbours::Neighbours(std::string_view host, const std::string& folder)
     : host_(xxh64(host)),
       token_(random_number() | 1),
-      places_(static_cast<Place*>(map_shared(folder, kMostProcesses * sizeof(Place)))) {
+      seats_(static_cast<Seat*>(map_shared(folder, kMostProcesses * sizeof(Seat)))) {
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
 }
 
 Neighbours::~Neighbours() {
-  if (places_ == nullptr) return;
+  if (seats_ == nullptr) return;
   uint64_t own = token_;
   if (own_ != nullptr) own_->owner.compare_exchange_strong(own, 0, kRelaxed);
-  ::munmap(places_, kMostProcesses * sizeof(Place));
+  ::munmap(seats_, kMostProcesses * sizeof(Seat));
 }
 
-// Whether the place is this process's, which takes one if it has none.
-bool Neighbours::has_place(int64_t now_ns) {
+// Whether this process has a seat. Takes one if it has none.
+bool Neighbours::has_seat(int64_t now_ns) {
   if (own_ != nullptr && own_->owner.load(kRelaxed) == token_) return true;
   own_ = nullptr;
   const int64_t earliest_ns = now_ns - kForgottenNs, latest_ns = now_ns + kForgottenNs;
   for (size_t i = 0; i < kMostProcesses; ++i) {
-    Place& place = places_[(token_ + i) % kMostProcesses];
-    uint64_t owner = place.owner.load(kRelaxed);
+    Seat& seat = seats_[(token_ + i) % kMostProcesses];
+    uint64_t owner = seat.owner.load(kRelaxed);
     // By a process that was killed, or whose clock is another one.
-    const int64_t told_at_ns = place.told_at_ns.load(kRelaxed);
+    const int64_t told_at_ns = seat.told_at_ns.load(kRelaxed);
     const bool is_left = told_at_ns < earliest_ns || told_at_ns > latest_ns;
     if (owner != 0 && !is_left) continue;
-    if (!place.owner.compare_exchange_strong(owner, token_, kRelaxed)) continue;
-    own_ = &place;
+    if (!seat.owner.compare_exchange_strong(owner, token_, kRelaxed)) continue;
+    own_ = &seat;
     return true;
   }
   return false;
@@ -105,7 +105,7 @@ bool Neighbours::has_place(int64_t now_ns) {
 
 std::optional<double> Neighbours::mean_limit(const Share& own, TimePoint now) {
   const int64_t now_ns = duration_cast<nanoseconds>(now.time_since_epoch()).count();
-  if (places_ == nullptr || !has_place(now_ns)) return std::nullopt;
+  if (seats_ == nullptr || !has_seat(now_ns)) return std::nullopt;
   const int64_t fresh_ns = std::min(kFreshIntervals * own.interval.count(), kForgottenNs);
   own_->host.store(host_, kRelaxed);
   own_->limit.store(own.limit, kRelaxed);
@@ -118,16 +118,16 @@ std::optional<double> Neighbours::mean_limit(const Share& own, TimePoint now) {
   double sum = own.limit;
   int count = 1;
   bool is_busy = own.is_busy;
-  for (const Place& place : std::span(places_, kMostProcesses)) {
-    if (place.owner.load(kRelaxed) == 0 || &place == own_) continue;
-    if (place.host.load(kRelaxed) != host_) continue;
-    const int64_t fresh_until_ns = place.fresh_until_ns.load(kRelaxed);
+  for (const Seat& seat : std::span(seats_, kMostProcesses)) {
+    if (seat.owner.load(kRelaxed) == 0 || &seat == own_) continue;
+    if (seat.host.load(kRelaxed) != host_) continue;
+    const int64_t fresh_until_ns = seat.fresh_until_ns.load(kRelaxed);
     if (fresh_until_ns < now_ns || fresh_until_ns > latest_ns) continue;
-    if (place.max_limit.load(kRelaxed) != own.max_limit) continue;
-    if (!is_like(place.request_bytes.load(kRelaxed), own.request_bytes)) continue;
-    sum += std::min(place.limit.load(kRelaxed), own.max_limit);
+    if (seat.max_limit.load(kRelaxed) != own.max_limit) continue;
+    if (!is_like(seat.request_bytes.load(kRelaxed), own.request_bytes)) continue;
+    sum += std::min(seat.limit.load(kRelaxed), own.max_limit);
     ++count;
-    is_busy = is_busy || place.is_busy.load(kRelaxed);
+    is_busy = is_busy || seat.is_busy.load(kRelaxed);
   }
   if (count == 1 || !is_busy) return std::nullopt;
   return sum / count;

@@ -10,20 +10,20 @@
 
 namespace headrace {
 
-// Where a server or a machine is busy, what a process gets is proportional to what it has in
-// flight, and each finds that more brings it more and less brings it less, whatever the others
-// have. So they tell each other their limits, in memory that the processes of one user share, and
-// each moves towards the mean: what they have in flight together stays as they found it.
+// On a busy server or machine, a process's share of the throughput is proportional to its requests
+// in flight, so that each would gain by sending more. The processes of one user therefore tell each
+// other their limits in shared memory, and each moves towards the mean. The sum of the limits stays
+// the same.
 //
 // Only like counts like: processes that ask for as much as they get, have the same ceiling, and
 // read objects of a like size. Nothing depends on it: without such memory (no /dev/shm, a full
-// one, more processes than places) there is nobody.
+// one, more processes than seats) there is nobody.
 // Thread: confined.
 class Neighbours {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   static constexpr size_t kMostProcesses = 512;          // times hosts that each of them uses
-  static constexpr std::chrono::seconds kForgotten{60};  // after which a place may be taken
+  static constexpr std::chrono::seconds kForgotten{60};  // after which a seat may be taken
   static constexpr int kFreshIntervals = 3;              // as long as what was told counts
 
   // What a process does with the host, while it asks for as much as it gets.
@@ -46,13 +46,13 @@ class Neighbours {
   std::optional<double> mean_limit(const Share& own, TimePoint now);
 
  private:
-  struct Place;
-  bool has_place(int64_t now_ns);
+  struct Seat;
+  bool has_seat(int64_t now_ns);
 
   const uint64_t host_;
   const uint64_t token_;  // of this object among all of all processes
-  Place* places_ = nullptr;
-  Place* own_ = nullptr;
+  Seat* seats_ = nullptr;
+  Seat* own_ = nullptr;
 };
 
 }  // namespace headrace

@@ -131,7 +131,7 @@ TEST_F(NeighboursTest, ProcessesWithAnotherCeilingAreNotLikeThese) {
   EXPECT_FALSE(gentle.mean_limit(with(limit_of(12), 16, 100 * kKiB), kNow));
 }
 
-TEST_F(NeighboursTest, PlacesOfTheKilledAreTakenAgainAndMoreProcessesThanPlacesAreAlone) {
+TEST_F(NeighboursTest, SeatsOfTheKilledAreTakenAgainAndMoreProcessesThanSeatsAreAlone) {
   std::vector<std::unique_ptr<Neighbours>> all;
   for (size_t i = 0; i < Neighbours::kMostProcesses; ++i) {
     all.push_back(std::make_unique<Neighbours>("http://other", folder()));
@@ -191,7 +191,7 @@ TEST_F(NeighboursTest, WhateverAFileHoldsAMeanIsOneOfLimits) {
   const std::string like_one = told.substr(place, 64);
   std::mt19937 rng(1);
   for (int round = 0; round < 2000; ++round) {
-    // Places of this host, of which some numbers are anything.
+    // Seats of this host, of which some numbers are anything.
     std::string bytes;
     for (size_t i = 0; i < Neighbours::kMostProcesses; ++i) bytes += like_one;
     for (size_t i = 0; i < Neighbours::kMostProcesses; i += rng() % 64) {

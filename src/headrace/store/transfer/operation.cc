@@ -16,11 +16,11 @@ constexpr std::chrono::nanoseconds kLateWhileQueueing = std::chrono::seconds(1);
 
 }  // namespace
 
-Operation::Operation(Slot& slot, StoreContext& store, const void* owner)
-    : Activity(slot.lane().thread(), owner, slot.lane().thread().now() + store.timeout.total),
-      slot_(slot),
+Operation::Operation(Permit& permit, StoreContext& store, const void* owner)
+    : Activity(permit.lane().thread(), owner, permit.lane().thread().now() + store.timeout.total),
+      permit_(permit),
       store_(store),
-      retries_(store.retry, slot.lane().host().retry_budget, slot.lane().rng()) {
+      retries_(store.retry, permit.lane().host().retry_budget, permit.lane().rng()) {
   count_in_flight(true);
 }
 
@@ -96,7 +96,7 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
   if (now < late_at) return thread().sweep_by(late_at);
   // Not if it is this thread that is late, nor if more requests are what makes answers late.
   if (connection_->has_unread()) return;
-  Host& own = slot_.lane().host();
+  Host& own = permit_.lane().host();
   // Of queues it is known what the last answers told, which may be long ago.
   const bool is_very_late = now - late_at >= std::max(kLateWhileQueueing, *late_after);
   if (own.admission.queueing() && !is_very_late) return;
@@ -106,8 +106,8 @@ void Operation::hedge_if_late(steady_clock::time_point now) {
     pass = store_.gate->enter();
     if (pass == nullptr) return;
   }
-  const HostLane& lane = slot_.lane();
-  if (!rules.begin(*expected, lane.slot_limit(), lane.has_free_place())) return;
+  const HostLane& lane = permit_.lane();
+  if (!rules.begin(*expected, lane.permit_limit(), lane.has_free_permit())) return;
   try {
     if (running == nullptr) {
       rare().race = std::make_shared<Race>(via(), *attempt_, *connection_, *expected,
@@ -129,7 +129,7 @@ void Operation::replace_if_slow(steady_clock::time_point now) {
   if (!expected || expected->bytes < BodyRates::kLeastBytes || received >= expected->bytes) return;
   const auto began = connection_->sent_at() + connection_->first_byte_latency();
   if (!via().body_rates().is_slow(received, expected->bytes - received, began, now)) return;
-  Host& own = slot_.lane().host();
+  Host& own = permit_.lane().host();
   if (own.admission.queueing() || own.holds_hedges(now) || via().host().holds_hedges(now)) return;
   if (rare().replaced_bodies == HedgeRules::kMostHedges || !via().hedges().pay_for_rest()) return;
   ++rare().replaced_bodies;
@@ -231,7 +231,7 @@ RetryState::Outcome Operation::end_attempt(Attempt& attempt, const HttpRequest& 
   }
   if (const Refusal* refusal = attempt.refusal(); exchanged && outcome.error && refusal) {
     if (refusal->moved || refusal->elsewhere != nullptr) {
-      outcome.remedy = Remedy::kOtherPlace;
+      outcome.remedy = Remedy::kElsewhere;
     } else if (store_.credentials != nullptr && refusal->stale_credentials) {
       outcome.remedy = Remedy::kNewCredential;
     }
@@ -435,7 +435,7 @@ awaitable<bool> Operation::may_come_back(const Attempt& attempt,
 
 // What it says about how many requests, and how fast, may be sent.
 void Operation::record_answer(const RetryState::Outcome& outcome, uint64_t bytes) {
-  HostLane& lane = slot_.lane();
+  HostLane& lane = permit_.lane();
   const auto now = thread().now();
   const std::chrono::nanoseconds latency =
       race() ? race()->waited() : connection_->first_byte_latency();
@@ -473,15 +473,15 @@ void Operation::note_outcome(const RetryState::Outcome& outcome, steady_clock::t
   if (!outcome.error || outcome.moved() || !is_retryable(*outcome.error)) {
     host.log.answered(now);
     via().succeeded(host.outages);
-    slot_.lane().succeeded(store_.pace->outages());
+    permit_.lane().succeeded(store_.pace->outages());
   } else if (outcome.error->code() == Code::kThrottled) {
     tally(thread().metrics().throttled_total);
-    rare().outage = store_.pace->outages().failed(now, slot_.lane().rng());
+    rare().outage = store_.pace->outages().failed(now, permit_.lane().rng());
     host.log.answered(now);
     host.log.throttled(store_.pace->root(), store_.pace->per_s(), now);
   } else if (!outcome.lost_connection()) {
     host.log.failed(*outcome.error, now);
-    rare().outage = host.outages.failed(now, slot_.lane().rng());
+    rare().outage = host.outages.failed(now, permit_.lane().rng());
   }
 }
 
@@ -492,7 +492,7 @@ awaitable<void> Operation::back_off(steady_clock::time_point until) {
   const auto asked_until = std::min(until, thread().now() + asked);
   while (!stopped() && thread().now() < asked_until) co_await park(asked_until);
   // With the others that wait for the same.
-  HostLane& lane = last()->code() == Code::kThrottled ? slot_.lane() : via();
+  HostLane& lane = last()->code() == Code::kThrottled ? permit_.lane() : via();
   const bool is_early = co_await lane.wait_out(*this, outage, until);
   if (is_early) rare_->due_at = until;
 }
@@ -508,13 +508,13 @@ void Operation::apply(Remedy remedy, Attempt& attempt, const HttpRequest& reques
       end_header_trial();  // what follows may be another request
       break;
     case Remedy::kNewCredential: store_.credentials->reject(credential_version_); break;
-    case Remedy::kOtherPlace:
+    case Remedy::kElsewhere:
       if (goes_direct()) break;
       rare().elsewhere = attempt.refusal()->elsewhere;
       if (cluster_ && elsewhere()) cluster_->was_told(elsewhere()->endpoint, request);
       break;
     case Remedy::kOtherWay:
-      if (&via() != &slot_.lane()) break;
+      if (&via() != &permit_.lane()) break;
       rare().last = std::move(error);
       via().host().log.bypassed(*last(), cluster_->entrance().host().log.host(), thread().now());
       break;
@@ -524,7 +524,7 @@ void Operation::apply(Remedy remedy, Attempt& attempt, const HttpRequest& reques
 // False if it is stopped.
 awaitable<bool> Operation::wait_for_turn() {
   count_in_flight(false);
-  const bool taken = co_await slot_.take(*this, store_.pace);
+  const bool taken = co_await permit_.take(*this, store_.pace);
   count_in_flight(taken);
   co_return taken;
 }
@@ -532,8 +532,8 @@ awaitable<bool> Operation::wait_for_turn() {
 awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
   using Next = RetryState::Next;
   attempt_ = &attempt;
-  if (store_.cluster) cluster_.emplace(*store_.cluster, slot_.lane());
-  attempt.charge_to(slot_.lane().pool());
+  if (store_.cluster) cluster_.emplace(*store_.cluster, permit_.lane());
+  attempt.charge_to(permit_.lane().pool());
   bool fresh_next = false;
   // A connection that had been used was closed without notice: this server may do so each time.
   bool distrusts_idle = false;
@@ -541,9 +541,9 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     if (stopped()) co_return std::unexpected(finished(attempt, *stopped()));
 
     // Admission: a turn, if the server has ever asked for a pace.
-    if (store_.pace->refused() && !slot_.use_turn()) {
+    if (store_.pace->refused() && !permit_.use_turn()) {
       if (!co_await wait_for_turn()) continue;
-      slot_.use_turn();
+      permit_.use_turn();
     }
 
     auto now = thread().now();
@@ -617,8 +617,8 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
     distrusts_idle |= remedy == Remedy::kFreshConnection;
     const bool same_host = outcome.lost_connection();
     RetryState::Step step = retries_.after(std::move(outcome), now, deadline());
-    // Whatever else the next attempt is, it begins where requests of this store begin. After a
-    // change it is a look at what has become of it, which may be about another object.
+    // The next attempt begins at the store's own endpoint. After a change it is a stat of the
+    // outcome, perhaps of another object.
     const bool is_same = request.method == "GET" || request.method == "HEAD";
     if (rare_ && (step.next != Next::kAgain || !same_host || !is_same)) rare_->elsewhere.reset();
     if (step.next == Next::kRetry && attempt.has_alternative()) step.next = Next::kFail;
@@ -640,7 +640,7 @@ awaitable<Result<void>> Operation::run(Attempt& attempt, HttpRequest& request) {
         tally(thread().metrics().retries_total);
         via().host().log.retrying(attempt.url(), retries_.attempts(), *last(), step.wait, now);
         if (last()->code() == Code::kThrottled) {
-          slot_.step_aside(store_.pace);
+          permit_.step_aside(store_.pace);
           count_in_flight(false);
         }
         break;

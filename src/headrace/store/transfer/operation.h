@@ -48,16 +48,16 @@ struct StoreContext {
 };
 
 // Waits until `store`, which has credentials, has one that is valid.
-// Errors: that of whoever makes them; those of `waiting`.
+// Errors: those of making the credential; those of `waiting`.
 awaitable<Result<void>> authorize(Activity& waiting, StoreContext& store);
 
-// A request that is sent elsewhere, for good or alone, keeps the slot of the operation's own host,
-// whose limit learns from the answer, and the pace of its root. Connections, TLS and log are the
-// other host's.
+// A request that is sent elsewhere, for good or alone, keeps the permit of the operation's own
+// host, whose limit learns from the answer, and the pace of its root. Connections, TLS and log are
+// the other host's.
 // Thread: I/O. Lives in a coroutine's frame; borrows everything.
 class Operation final : public Activity {
  public:
-  Operation(Slot& slot, StoreContext& store, const void* owner);
+  Operation(Permit& permit, StoreContext& store, const void* owner);
   ~Operation();
 
   // Errors: those of the attempt and of the connection, with URL and attempts; kTimedOut when the
@@ -95,10 +95,10 @@ class Operation final : public Activity {
   Error finished(const Attempt& attempt, Error error) const;
 
   // The lane that the present attempt goes through.
-  HostLane& via() const { return other_lane_ ? *other_lane_ : slot_.lane(); }
+  HostLane& via() const { return other_lane_ ? *other_lane_ : permit_.lane(); }
 
-  Slot& slot_;
-  std::shared_ptr<HostLane> other_lane_;  // see via(); null: the slot's
+  Permit& permit_;
+  std::shared_ptr<HostLane> other_lane_;  // see via(); null: the permit's
   std::optional<ClusterRoute> cluster_;   // none: the service is no cluster
   StoreContext& store_;
   Attempt* attempt_ = nullptr;

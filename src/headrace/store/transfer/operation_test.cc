@@ -230,7 +230,7 @@ class OperationTest : public ::testing::Test {
     lane().rng().seed(1);
   }
   ~OperationTest() override {
-    slot_.release();
+    permit_.release();
     host_.lanes.clear();
     poll();  // what was posted lets go of what it holds
   }
@@ -265,7 +265,7 @@ class OperationTest : public ::testing::Test {
       store_->cluster =
           std::make_unique<ClusterLanes>(*placement, host_.map, store_->elsewhere, fetch_map_);
     }
-    operation_.emplace(slot_, *store_, this);
+    operation_.emplace(permit_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
   }
@@ -305,7 +305,7 @@ class OperationTest : public ::testing::Test {
   const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
   HostLane& lane_ =
       *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
-  Slot slot_{lane_, /*reads=*/false};
+  Permit permit_{lane_, /*reads=*/false};
   RetryOptions retry_{
       .max_attempts = 4, .initial_backoff = milliseconds(100), .max_backoff = milliseconds(300)};
   TimeoutOptions timeout_{.total = seconds(60)};
@@ -481,7 +481,7 @@ class OperationWithCredentials : public OperationTest {
   Result<void> run_next() {
     answer_with({{}});
     result_.reset();
-    operation_.emplace(slot_, *store_, this);
+    operation_.emplace(permit_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
     return finish();
@@ -568,7 +568,7 @@ class OperationElsewhere : public OperationTest {
   // Another operation of the same store.
   Result<void> run_next() {
     result_.reset();
-    operation_.emplace(slot_, *store_, this);
+    operation_.emplace(permit_, *store_, this);
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
     return finish();

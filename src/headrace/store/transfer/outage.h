@@ -17,21 +17,20 @@ namespace headrace {
 // it. So one of them is sent before its time now and then, to see whether the service answers; and
 // once it does, each answer calls two more of them, until they are all back.
 //
-// A few failures are no outage but requests that fail: then each waits as long as it has to. Nor
-// are refusals for a moment: a service that lets so many through each second refuses all others in
-// between.
-// Thread: any.
+// A few failures are no outage, and each of those requests backs off by itself. Nor are refusals
+// for a moment: a service with a quota per second refuses everything once it is used up. Thread:
+// any.
 class Outage {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // So many failures in a row: the service is what fails.
+  // This many failures in a row are a failure of the service.
   static constexpr uint32_t kCertain = 4;
-  // Without a sign of life for so long, or for a quarter of the outage so far if that is longer, a
+  // After this long without a sign of life, or a quarter of the outage so far if that is longer, a
   // request is sent before its time.
   static constexpr std::chrono::milliseconds kLeastProbe{250};
 
-  // `least`: what ends sooner is none.
+  // `least`: if it ends sooner, it was none.
   Outage(TimePoint now, std::chrono::milliseconds least) : since_(now), least_(least) {}
 
   // It was certain, and a request has succeeded since.

@@ -15,8 +15,7 @@
 
 namespace headrace {
 
-// Whether so many of an interval's answers were refusals that a cap must be elsewhere than it
-// seemed.
+// Whether the share of refusals in an interval is so large that the cap must have been misjudged.
 bool refused_many(uint32_t completed, uint32_t refused);
 
 // The pace of one root: pure arithmetic, without a clock or threads.
@@ -99,8 +98,8 @@ class Pace {
   TimePoint last_answer_ HEADRACE_GUARDED_BY(mutex_);
 };
 
-// The paces of one host, by root. Those that no store uses are kept for the next one, up to a
-// number; what has been idle longest, or was never throttled, goes first.
+// The paces of one host, by root. Of those that no store uses, kKept are kept for the next store;
+// those that were never throttled are dropped first, then those that have been idle longest.
 // Thread: any.
 class Paces {
  public:

@@ -132,7 +132,7 @@ ReadPiece* PieceQueue::take() {
     if (!reserve(*piece)) continue;
     remove(*piece);
     --size_;
-    pool_.leave_line(piece->batch->order);
+    pool_.drop_claim(piece->batch->order);
     on_dequeued(*piece);
     return piece;
   }
@@ -178,8 +178,8 @@ void PieceQueue::provide_ahead() {
 
 // A piece that was the first of the queue.
 void PieceQueue::set_aside(ReadPiece& piece) {
-  // Before checking whether the batch is waited for: either that shows here, or whoever waits for
-  // it sees that it must announce the batch.
+  // Before checking whether the batch is waited for: either the check sees the wait, or the waiting
+  // thread sees that it must announce the batch.
   if (aside_.empty()) order_.short_queues_.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t order = piece.batch->order;
   const bool ahead = !piece.batch->waited_for() || aside_.contains({.ahead = true, .order = order});
@@ -234,7 +234,7 @@ PieceList PieceQueue::drop(const ReadBatch& batch) {
     --size_;
     on_dequeued(*piece);
   }
-  pool_.leave_line(batch.order);
+  pool_.drop_claim(batch.order);
   return dropped;
 }
 
@@ -244,7 +244,7 @@ void PieceQueue::move_to(PieceQueue& other, const std::function<bool(const Piece
   PieceList moved;
   for (auto at = aside_.begin(); at != aside_.end();) {
     moved.append(at->second.take_if(which));
-    pool_.leave_line(at->first.order);  // until it is asked for again
+    pool_.drop_claim(at->first.order);  // until it is asked for again
     at = at->second.empty() ? erase(at) : std::next(at);
   }
   moved.append(queue_.take_if(which));

@@ -271,7 +271,7 @@ TEST_F(PieceQueueTest, ADroppedBatchLeavesNothingBehind) {
 // Reads nothing; readers are only told apart.
 class NoReader final : public PieceReader {
  public:
-  awaitable<void> read_piece(Slot&, ReadPiece&, HttpRequest&) override { co_return; }
+  awaitable<void> read_piece(Permit&, ReadPiece&, HttpRequest&) override { co_return; }
   void piece_failed(HostLane&, ReadPiece&, Error) override {}
   const std::shared_ptr<Pace>& pace() const override { return pace_; }
 

@@ -40,15 +40,15 @@ class Race::Contender final : public Activity, public ResponseSink {
   }
   ~Contender() {
     std::erase(race_.contenders_, this);
-    give_up_place();
+    give_up_permit();
   }
 
   bool contends() const { return contends_; }
   bool has_won() const { return race_.winner_ == this; }
   void stop_contending() { contends_ = false; }
-  // A winner holds the operation's place among those in flight, and no other.
-  void give_up_place() {
-    if (!std::exchange(has_place_, false)) return;
+  // A winner has the operation's permit and no other.
+  void give_up_permit() {
+    if (!std::exchange(has_permit_, false)) return;
     HedgeRules& rules = race_.lane_.hedges();
     if (is_first_) {
       rules.end_draining();
@@ -110,7 +110,7 @@ class Race::Contender final : public Activity, public ResponseSink {
   const bool is_first_;  // of all attempts: sent long ago, and lost
   bool contends_;
   bool is_answered_ = false;
-  bool has_place_ = true;
+  bool has_permit_ = true;
   Race& race_;
 };
 
@@ -224,7 +224,7 @@ void Race::ended(Contender& contender, Result<void> exchanged) {
   } else {
     lane_.connections().give_back(std::move(contender.connection));
   }
-  contender.give_up_place();
+  contender.give_up_permit();
   lane_.hedge_ended();
   changed_.cancel();
 }
@@ -252,7 +252,7 @@ bool Race::claims(Contender& contender, const ResponseHead& head) {
   --contending_;
   if (is_refused_for_now(head) && !is_last) return false;
   winner_ = &contender;
-  contender.give_up_place();
+  contender.give_up_permit();
   tally(lane_.thread().metrics().hedges_won_total);
   if (first_ != nullptr) first_->let_go();
   decide(Decision::kHedge);
@@ -290,7 +290,7 @@ void Race::drop_first(std::unique_ptr<Transport> first) {
   const auto now = lane_.thread().now();
   HedgeRules& rules = lane_.hedges();
   if (expected_.bytes > HedgeRules::kMostDrainedBytes || is_over_ ||
-      !rules.begin_draining(lane_.slot_limit())) {
+      !rules.begin_draining(lane_.permit_limit())) {
     rules.took(expected_.kind, now - first_sent_, now);  // at least
     tally(lane_.thread().metrics().hedges_cut_total);
     return;

@@ -1,4 +1,4 @@
-// Several attempts at one request, of which the first that is answered counts.
+// Several attempts at one request: the first to be answered wins.
 #pragma once
 
 #include <chrono>

@@ -196,8 +196,8 @@ class RaceTest : public ::testing::Test {
   }
   ~RaceTest() override {
     operation_.reset();
-    places_.clear();
-    slot_.release();
+    permits_.clear();
+    permit_.release();
     pass(seconds(20));  // the losers end
     EXPECT_EQ(lane().hedges().running(), 0u);
     lane().close();
@@ -247,7 +247,7 @@ class RaceTest : public ::testing::Test {
                                 .pace = pace_,
                                 .hedge = hedge_,
                                 .gate = gate_});
-    operation_.emplace(slot_, *store_, this);
+    operation_.emplace(permit_, *store_, this);
     began_ = clock_.now();
     asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
     poll();
@@ -268,17 +268,17 @@ class RaceTest : public ::testing::Test {
     return finish();
   }
   const Metrics& metrics() { return thread_->metrics(); }
-  // Other requests, which take places in flight as soon as they can, and keep them.
-  void take_places(int count) {
+  // Other requests, which take permits as soon as they can, and keep them.
+  void take_permits(int count) {
     for (int i = 0; i < count; ++i) {
-      RequestSlot& place = places_.emplace_back(lane(), this);
+      RequestPermit& permit = permits_.emplace_back(lane(), this);
       asio::co_spawn(
           thread_->context(),
-          [](RaceTest& test, RequestSlot& slot) -> awaitable<void> {
-            const Result<void> taken = co_await slot.take(test.pace_);
+          [](RaceTest& test, RequestPermit& permit) -> awaitable<void> {
+            const Result<void> taken = co_await permit.take(test.pace_);
             EXPECT_TRUE(taken);
-            ++test.places_taken_;
-          }(*this, place),
+            ++test.permits_taken_;
+          }(*this, permit),
           asio::detached);
     }
     poll();
@@ -306,15 +306,15 @@ class RaceTest : public ::testing::Test {
   const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
   HostLane& lane_ =
       *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
-  Slot slot_{lane_, /*reads=*/true};
+  Permit permit_{lane_, /*reads=*/true};
   RetryOptions retry_{
       .max_attempts = 3, .initial_backoff = milliseconds(1), .max_backoff = milliseconds(2)};
   TimeoutOptions timeout_{.total = seconds(60)};
   bool hedge_ = true;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   ReadsText attempt_{protocol()};
-  std::list<RequestSlot> places_;
-  int places_taken_ = 0;
+  std::list<RequestPermit> permits_;
+  int permits_taken_ = 0;
   std::optional<StoreContext> store_;
   std::optional<Result<void>> result_;
   std::optional<Operation> operation_;
@@ -427,7 +427,7 @@ TEST_F(RaceTest, AnotherAddressIsTriedIfThereIsOne) {
     asio::co_spawn(
         thread_->context(),
         [](Transport& transport, Resolver& resolver, HostLane& lane) -> awaitable<void> {
-          RequestSlot activity(lane, nullptr);
+          RequestPermit activity(lane, nullptr);
           EXPECT_TRUE(co_await transport.open(activity, resolver));
         }(*connection, resolver_, lane()),
         asio::detached);
@@ -614,19 +614,19 @@ TEST_F(RaceTest, WhenEveryAnswerIsSlowTheBucketBoundsHedges) {
   EXPECT_LE(sent, 100 + 10 + 3) << "what was saved up, and 3 %";
 }
 
-TEST_F(RaceTest, BeyondATwentiethOfTheLimitHedgesTakeFreePlaces) {
+TEST_F(RaceTest, BeyondATwentiethOfTheLimitHedgesTakeFreePermits) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(lane().hedges().begin(attempt_.expected, 64, false));
-  take_places(64);
+  take_permits(64);
   run({{.head_after = seconds(1), .body = "first"}});
-  EXPECT_EQ(metrics().requests_total, 1u) << "no place is free";
-  places_.pop_front();
+  EXPECT_EQ(metrics().requests_total, 1u) << "no permit is free";
+  permits_.pop_front();
   start({{.head_after = seconds(1), .body = "first"}, {.head_after = milliseconds(30)}});
   pass(milliseconds(60));
   EXPECT_EQ(metrics().requests_total, 3u);
-  take_places(1);
-  EXPECT_EQ(places_taken_, 64) << "as before: the hedge has the last place";
+  take_permits(1);
+  EXPECT_EQ(permits_taken_, 64) << "as before: the hedge has the last permit";
   finish();
-  EXPECT_EQ(places_taken_, 65) << "nothing else has woken this";
+  EXPECT_EQ(permits_taken_, 65) << "nothing else has woken this";
   for (int i = 0; i < 3; ++i) lane().hedges().end();
 }
 
@@ -639,14 +639,14 @@ TEST_F(RaceTest, BeyondAThirdOfTheLimitLosersAreCut) {
   for (int i = 0; i < 21; ++i) lane().hedges().end_draining();
 }
 
-TEST_F(RaceTest, LosersTakeNoPlaceOfRequests) {
+TEST_F(RaceTest, LosersTakeNoPermitOfRequests) {
   for (int i = 0; i < 5; ++i) run({{.head_after = seconds(1), .body = "first"}, {}});
   EXPECT_EQ(lane().hedges().running(), 5u);
-  take_places(65);
-  EXPECT_EQ(places_taken_, 64) << "the limit";
-  places_.pop_front();
+  take_permits(65);
+  EXPECT_EQ(permits_taken_, 64) << "the limit";
+  permits_.pop_front();
   poll();
-  EXPECT_EQ(places_taken_, 65);
+  EXPECT_EQ(permits_taken_, 65);
 }
 
 TEST_F(RaceTest, AfterTheEngineHasBegunToStopNothingIsSentTwice) {

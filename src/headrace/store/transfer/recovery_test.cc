@@ -185,9 +185,9 @@ class RecoveryTest : public ::testing::Test {
                        .pace = pace};
     HttpRequest request;
     while (!self.is_ending_) {
-      RequestSlot slot(lane, &self);
-      if (const Result<void> taken = co_await slot.take(pace); !taken) break;
-      Operation operation(slot.slot(), store, &self);
+      RequestPermit permit(lane, &self);
+      if (const Result<void> taken = co_await permit.take(pace); !taken) break;
+      Operation operation(permit.permit(), store, &self);
       Get get(self.protocol_, root);
       if (const Result<void> done = co_await operation.run(get, request); !done) ++self.failed_;
     }

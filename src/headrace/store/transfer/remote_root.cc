@@ -125,16 +125,16 @@ void RemoteRoot::fetch_map() {
 
 awaitable<void> RemoteRoot::run_map_fetch(std::shared_ptr<RemoteRoot> self, HostLane& lane,
                                           [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
-  // Beyond the limit: those who hold the slots may be waiting for the map.
-  Slot slot(lane, /*reads=*/false);
+  // Beyond the limit: those who hold the permits may be waiting for the map.
+  Permit permit(lane, /*reads=*/false);
   Result<void> done;
   MapAttempt attempt(*self->protocol_);
   {
     HttpRequest request;
-    Operation operation(slot, self->context(lane), self.get());
+    Operation operation(permit, self->context(lane), self.get());
     done = co_await operation.run(attempt, request);
   }
-  slot.release();
+  permit.release();
   if (!done) attempt.result = std::unexpected(std::move(done.error()));
   self->host_->map.fetched(std::move(attempt.result), lane.thread().now());
 }

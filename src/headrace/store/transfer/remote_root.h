@@ -137,17 +137,17 @@ awaitable<void> RemoteRoot::run_operation(std::shared_ptr<RemoteRoot> self, Host
                                           std::shared_ptr<AttemptType> attempt,
                                           std::shared_ptr<Pending<T>> pending,
                                           [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
-  RequestSlot slot(lane, pending.get());
-  Result<void> done = co_await slot.take(self->pace_);
+  RequestPermit permit(lane, pending.get());
+  Result<void> done = co_await permit.take(self->pace_);
   if (done) {
     HttpRequest request;
-    Operation operation(slot.slot(), self->context(lane), pending.get());
+    Operation operation(permit.permit(), self->context(lane), pending.get());
     if (pending->cancelled()) operation.stop(Error(Code::kCancelled, "it was cancelled"));
     done = co_await operation.run(*attempt, request);
   } else {
     done = std::unexpected(std::move(done.error()).with_url(attempt->url()));
   }
-  slot.release();
+  permit.release();
   Result<T> result = done ? std::move(attempt->result) : Result<T>(std::unexpected(done.error()));
   // Releases what was sent before its owner is told that it may reuse it.
   attempt.reset();

@@ -60,7 +60,7 @@ bool RetryState::helps(Remedy remedy) {
     case Remedy::kFreshConnection:
       if (std::exchange(was_stale_, true)) return false;
       break;
-    case Remedy::kOtherPlace:
+    case Remedy::kElsewhere:
       was_stale_ = false;  // its connections may have been closed, too
       break;
     case Remedy::kAnotherConnection:

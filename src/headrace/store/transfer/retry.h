@@ -54,8 +54,8 @@ class RetryState {
     kFreshConnection,    // the server had closed the idle one
     kAnotherConnection,  // it was ended, so that the rest comes over another one
     kNewCredential,
-    kOtherPlace,  // it was refused, since its place is elsewhere
-    kOtherWay,    // it was not sent, and there is another way
+    kElsewhere,  // refused: it belongs at another host or path
+    kOtherWay,   // it was not sent, and there is another way
   };
   // How an attempt ended.
   struct Outcome {
@@ -67,7 +67,7 @@ class RetryState {
     // It was sent before its time, in case the service answers again: what is left of its wait.
     std::chrono::milliseconds left_of_wait{0};
 
-    bool moved() const { return remedy == Remedy::kOtherPlace; }
+    bool moved() const { return remedy == Remedy::kElsewhere; }
     // The same host is asked again, over another connection.
     bool lost_connection() const {
       return remedy == Remedy::kFreshConnection || remedy == Remedy::kAnotherConnection;

@@ -53,8 +53,7 @@ Result<void> ConditionProbe::refused(Error error) {
   switch (step_) {
     case Step::kWrite:
       if (code == Code::kInvalidArgument && std::exchange(with_sum_, false)) return {};
-      // Whoever may not write there cannot find out, and takes the service at its word. Others ask
-      // for themselves.
+      // Without permission to write there it cannot be found out: the service is trusted.
       if (code != Code::kPermissionDenied) return std::unexpected(std::move(error));
       step_ = Step::kDone;
       return {};

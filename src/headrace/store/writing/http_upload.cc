@@ -69,7 +69,7 @@ awaitable<void> HttpUpload::wait_for_turn(uint32_t part_number) {
 
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────
 
-awaitable<Result<ObjectInfo>> HttpUpload::publish_joined(Sources sources, Whole whole) {
+awaitable<Result<ObjectInfo>> HttpUpload::publish_composed(Sources sources, Whole whole) {
   Whole sum;
   for (const ComposeSource& source : sources) {
     sum.crc32c = sum.crc32c.joined(source.crc32c, source.size_bytes);
@@ -79,13 +79,13 @@ awaitable<Result<ObjectInfo>> HttpUpload::publish_joined(Sources sources, Whole 
     co_return std::unexpected(
         with_url(Error(Code::kInternal, "its parts are not what was written")));
   }
-  ComposeRequest join{.sources = std::move(sources),
+  ComposeRequest last{.sources = std::move(sources),
                       .name = remote_->root().full_name(target_.name),
                       .content_type = target_.content_type,
                       .content_encoding = target_.content_encoding,
                       .precondition = target_.precondition,
                       .linger = kLinger};
-  Result<ObjectInfo> info = co_await request(bucket_->run<ComposeAttempt>(std::move(join)));
+  Result<ObjectInfo> info = co_await request(bucket_->run<ComposeAttempt>(std::move(last)));
   if (info) {
     if (Result<void> below = remote_->root().strip(*info); !below) {
       info = std::unexpected(with_url(std::move(below.error())));

@@ -48,7 +48,7 @@ class HttpUpload : public Upload, public Change {
   HttpUpload(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target, IoThread& thread);
 
   // Composes the object from these sources, which have full names, on its condition.
-  awaitable<Result<ObjectInfo>> publish_joined(Sources sources, Whole whole);
+  awaitable<Result<ObjectInfo>> publish_composed(Sources sources, Whole whole);
   // Waits for the request that makes the object visible.
   awaitable<Result<ObjectInfo>> publish_by(std::shared_ptr<Pending<ObjectInfo>> last, Whole whole);
   // Ends publishing with the result of that request.

@@ -203,8 +203,8 @@ Result<Attempt::Verdict> CompleteMultipartAttempt::finish_change() {
   if (!completed) return take_refusal(std::move(completed.error()));
   made_generation_ = completed->generation;
   if (!sums_.crc32c || completed->generation.empty()) return look_at_result();
-  // All but the time is known, as after a write by one request. A look that fails would only make
-  // a failure of what has succeeded.
+  // All but the time is known, as after a write by one request. A stat could only fail, and turn a
+  // success into an error.
   bool is_proved = false;
   Checksum whole;
   for (const StoredChecksum& told : completed->checksums) {

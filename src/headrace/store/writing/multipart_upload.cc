@@ -137,7 +137,7 @@ awaitable<Result<ObjectInfo>> DirectMultipartUpload::publish_parts(Whole whole) 
   }
   completed_ = true;
   if (has_to_describe(uploader_->protocol(), *info, target_)) {
-    // The object is there, and whoever looks before it is described finds it without its type.
+    // Until it is described, readers find the object without its type.
     Result<bool> described = co_await request(uploader_->run<DescribeAttempt>(at_.name, target_));
     if (!described) {
       co_return std::unexpected(with_url(std::move(described.error()))
@@ -211,7 +211,7 @@ awaitable<Result<ObjectInfo>> StagedMultipartUpload::publish_parts(Whole whole) 
                       .generation = generation_,
                       .size_bytes = whole.size_bytes,
                       .crc32c = whole.crc32c});
-  co_return co_await publish_joined(std::move(sources), whole);
+  co_return co_await publish_composed(std::move(sources), whole);
 }
 
 awaitable<Result<void>> StagedMultipartUpload::remove_rest() {

@@ -65,7 +65,7 @@ class MultipartUpload : public HttpUpload {
   bool has_equal_parts() const;
   WholeSums whole_sums(const std::optional<Crc32c>& crc32c) const;
 
-  Xxh64 xxh64_;  // of the parts, in order: whoever sends them adds to it, before the last step
+  Xxh64 xxh64_;  // of the parts, in order: the sender adds to it, before the last step
   bool starting_ = false;
   bool trying_ = false;         // the first part is on its way alone
   std::optional<Error> error_;  // of the start, or of that part: nothing else is sent

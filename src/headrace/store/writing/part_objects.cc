@@ -21,7 +21,7 @@ std::string padded(uint64_t number) {
 PartObjects::PartObjects(const std::shared_ptr<RemoteRoot>& remote, WriteRequest target)
     : HttpUpload(remote, std::move(target), next_thread(*remote)),
       prefix_(new_temporary_prefix(*remote_)),
-      join_width_(remote_->protocol().composing()->max_sources()) {}
+      compose_width_(remote_->protocol().composing()->max_sources()) {}
 
 size_t PartObjects::add_temporary(std::string name) {
   temporaries_.push_back({std::move(name)});
@@ -47,35 +47,36 @@ awaitable<Result<void>> PartObjects::send_part(Outgoing outgoing) {
 }
 
 void PartObjects::take_part(size_t index, ComposeSource source) {
-  const size_t group = index / join_width_;
+  const size_t group = index / compose_width_;
   parts_.resize(std::max(parts_.size(), index + 1));
   parts_[index] = std::move(source);
-  joined_.resize(std::max(joined_.size(), group + 1));
-  group_counts_.resize(joined_.size());
-  if (++group_counts_[group] < join_width_ || cancelled()) return;
-  const auto begin = parts_.begin() + static_cast<ptrdiff_t>(group * join_width_);
-  start_join(Sources(begin, begin + static_cast<ptrdiff_t>(join_width_)), joined_, group);
+  composed_.resize(std::max(composed_.size(), group + 1));
+  group_counts_.resize(composed_.size());
+  if (++group_counts_[group] < compose_width_ || cancelled()) return;
+  const auto begin = parts_.begin() + static_cast<ptrdiff_t>(group * compose_width_);
+  start_compose(Sources(begin, begin + static_cast<ptrdiff_t>(compose_width_)), composed_, group);
 }
 
-// ── Joining ──────────────────────────────────────────────────────────────────────────────────
+// ── Composing ─────────────────────────────────────────────────────────────────────────────────
 
-void PartObjects::start_join(Sources sources, Sources& into, size_t index) {
-  ++joins_in_flight_;
-  start<void>([&] { return join(std::move(sources), into, index); },
-              [this, self = shared_from_this()](Result<void> joined) {
-                --joins_in_flight_;
-                if (!joined && !join_error_) join_error_ = with_url(std::move(joined.error()));
+void PartObjects::start_compose(Sources sources, Sources& into, size_t index) {
+  ++composes_in_flight_;
+  start<void>([&] { return compose(std::move(sources), into, index); },
+              [this, self = shared_from_this()](Result<void> composed) {
+                --composes_in_flight_;
+                if (!composed && !compose_error_)
+                  compose_error_ = with_url(std::move(composed.error()));
               });
 }
 
-awaitable<Result<void>> PartObjects::join(Sources sources, Sources& into, size_t index) {
+awaitable<Result<void>> PartObjects::compose(Sources sources, Sources& into, size_t index) {
   const std::string name = cat(prefix_, "joined-", padded(temporaries_.size()));
   const size_t temporary = add_temporary(name);
-  ComposeRequest join{.sources = std::move(sources),
-                      .name = name,
-                      .precondition = {.generation = ""},
-                      .linger = kLinger};
-  const Result<ObjectInfo> info = co_await request(bucket_->run<ComposeAttempt>(std::move(join)));
+  ComposeRequest group{.sources = std::move(sources),
+                       .name = name,
+                       .precondition = {.generation = ""},
+                       .linger = kLinger};
+  const Result<ObjectInfo> info = co_await request(bucket_->run<ComposeAttempt>(std::move(group)));
   if (!info) co_return std::unexpected(info.error());
   temporaries_[temporary].generation = info->generation;
   into[index] = {.name = info->name,
@@ -85,45 +86,45 @@ awaitable<Result<void>> PartObjects::join(Sources sources, Sources& into, size_t
   co_return Result<void>();
 }
 
-PartObjects::Sources PartObjects::joined_so_far() const {
+PartObjects::Sources PartObjects::composed_so_far() const {
   Sources sources;
-  for (size_t group = 0; group < joined_.size(); ++group) {
-    if (!joined_[group].generation.empty()) {
-      sources.push_back(joined_[group]);
+  for (size_t group = 0; group < composed_.size(); ++group) {
+    if (!composed_[group].generation.empty()) {
+      sources.push_back(composed_[group]);
       continue;
     }
-    const size_t end = std::min((group + 1) * join_width_, parts_.size());
-    for (size_t i = group * join_width_; i < end; ++i) sources.push_back(parts_[i]);
+    const size_t end = std::min((group + 1) * compose_width_, parts_.size());
+    for (size_t i = group * compose_width_; i < end; ++i) sources.push_back(parts_[i]);
   }
   return sources;
 }
 
 awaitable<Result<ObjectInfo>> PartObjects::publish_parts(Whole whole) {
-  while (joins_in_flight_ > 0) co_await park();
-  Sources sources = joined_so_far();
-  while (sources.size() > join_width_ && !join_error_) {
+  while (composes_in_flight_ > 0) co_await park();
+  Sources sources = composed_so_far();
+  while (sources.size() > compose_width_ && !compose_error_) {
     // The next level replaces this one. A single last object moves up unchanged.
-    level_ = Sources((sources.size() + join_width_ - 1) / join_width_);
+    level_ = Sources((sources.size() + compose_width_ - 1) / compose_width_);
     for (size_t i = 0; i < level_.size(); ++i) {
-      const auto begin = sources.begin() + static_cast<ptrdiff_t>(i * join_width_);
-      const size_t count = std::min(join_width_, sources.size() - i * join_width_);
+      const auto begin = sources.begin() + static_cast<ptrdiff_t>(i * compose_width_);
+      const size_t count = std::min(compose_width_, sources.size() - i * compose_width_);
       if (count == 1) {
         level_[i] = *begin;
       } else {
-        start_join(Sources(begin, begin + static_cast<ptrdiff_t>(count)), level_, i);
+        start_compose(Sources(begin, begin + static_cast<ptrdiff_t>(count)), level_, i);
       }
     }
-    while (joins_in_flight_ > 0) co_await park();
+    while (composes_in_flight_ > 0) co_await park();
     sources = std::move(level_);
   }
-  if (join_error_) co_return std::unexpected(*join_error_);
-  co_return co_await publish_joined(std::move(sources), whole);
+  if (compose_error_) co_return std::unexpected(*compose_error_);
+  co_return co_await publish_composed(std::move(sources), whole);
 }
 
 // ── Ending ───────────────────────────────────────────────────────────────────────────────────
 
 awaitable<Result<void>> PartObjects::remove_rest() {
-  while (joins_in_flight_ > 0) co_await park();  // they could still make objects
+  while (composes_in_flight_ > 0) co_await park();  // they could still make objects
   removers_ = std::min(kMaxRemovals, temporaries_.size());
   for (size_t i = removers_; i > 0; --i) {
     start<void>([this] { return remove_some(); },

@@ -10,9 +10,9 @@
 
 namespace headrace {
 
-// Each part becomes an object of its own with a unique name. Every 32 neighbours are joined as soon
-// as they exist. The last step joins the rest into the target on its condition; only this request
-// has a visible effect. The request that makes an object checks its size and CRC32C.
+// Each part becomes an object of its own with a unique name. Every 32 neighbours are composed as
+// soon as they exist. The last step composes the rest into the target on its condition; only this
+// request has a visible effect. The request that makes an object checks its size and CRC32C.
 //
 // Thread: as HttpUpload. Owns the temporary objects.
 class PartObjects final : public HttpUpload {
@@ -31,23 +31,23 @@ class PartObjects final : public HttpUpload {
   };
   size_t add_temporary(std::string name);
   void take_part(size_t index, ComposeSource source);
-  // Joins `sources` into `into[index]`, which outlives that.
-  void start_join(Sources sources, Sources& into, size_t index);
-  awaitable<Result<void>> join(Sources sources, Sources& into, size_t index);
-  // What is there, joined as far as it is.
-  Sources joined_so_far() const;
+  // Composes `sources` into `into[index]`, which outlives that.
+  void start_compose(Sources sources, Sources& into, size_t index);
+  awaitable<Result<void>> compose(Sources sources, Sources& into, size_t index);
+  // The parts, or what they have been composed into so far.
+  Sources composed_so_far() const;
   awaitable<Result<void>> remove_some();
 
   const std::string prefix_;  // of all temporary names
-  const size_t join_width_;
+  const size_t compose_width_;
 
   std::vector<Temporary> temporaries_;
   Sources parts_;                     // by part number
-  Sources joined_;                    // by group of parts
-  Sources level_;                     // by group of joined ones, in the last step
+  Sources composed_;                  // by group of parts
+  Sources level_;                     // by group of composed ones, in the last step
   std::vector<size_t> group_counts_;  // parts that exist
-  size_t joins_in_flight_ = 0;
-  std::optional<Error> join_error_;
+  size_t composes_in_flight_ = 0;
+  std::optional<Error> compose_error_;
   size_t removers_ = 0;
   size_t left_count_ = 0;  // temporary objects that could not be removed
   std::optional<Error> clean_error_;

@@ -201,7 +201,7 @@ Result<Attempt::Verdict> PublishAttempt::finish_resolve() {
     }
   }
   if (match == Match::kUnknown && wanted_.generation && replaced) {
-    // If sent again, it would be refused, whoever wrote what is there.
+    // Sent again, it would be refused no matter who wrote the object that is there now.
     return end_with(outcome_unknown());
   }
   maybe_made_ = match == Match::kUnknown;

@@ -40,18 +40,18 @@ Result<Attempt::Verdict> StartResumableAttempt::finish() {
   return Verdict::kDone;
 }
 
-SendStreamAttempt::SendStreamAttempt(const Protocol& protocol, StreamPiece piece)
-    : TextAttempt(protocol), piece_(std::move(piece)), from_(piece_.begin) {}
+SendStreamAttempt::SendStreamAttempt(const Protocol& protocol, StreamRange range)
+    : TextAttempt(protocol), range_(std::move(range)), from_(range_.begin) {}
 
 void SendStreamAttempt::build(HttpRequest& request) {
   std::vector<std::span<const std::byte>> spans;
-  if (!ask_ && piece_.part) spans = cut(*piece_.part, from_, piece_.end);
+  if (!ask_ && range_.part) spans = cut(*range_.part, from_, range_.end);
   protocol().resumable()->build_put(
       request,
-      {.session = piece_.session,
-       .range = ask_ ? std::nullopt : std::optional(ByteRange{from_, piece_.end}),
-       .object_bytes = piece_.whole ? std::optional(piece_.whole->size_bytes) : std::nullopt,
-       .crc32c = piece_.whole ? std::optional(piece_.whole->crc32c) : std::nullopt,
+      {.session = range_.session,
+       .range = ask_ ? std::nullopt : std::optional(ByteRange{from_, range_.end}),
+       .object_bytes = range_.whole ? std::optional(range_.whole->size_bytes) : std::nullopt,
+       .crc32c = range_.whole ? std::optional(range_.whole->crc32c) : std::nullopt,
        .bytes = spans});
 }
 
@@ -63,24 +63,24 @@ Result<void> SendStreamAttempt::begin_body(const ResponseHead& head) {
 
 Result<Attempt::Verdict> SendStreamAttempt::finish() {
   if (complete_) {
-    if (!piece_.whole) return corrupt("the upload ended before all of it was sent");
+    if (!range_.whole) return corrupt("the upload ended before all of it was sent");
     Result<ObjectInfo> made = below_root(
-        protocol().parse_written(response(), {.name = piece_.name}, piece_.whole->size_bytes));
+        protocol().parse_written(response(), {.name = range_.name}, range_.whole->size_bytes));
     if (!made) return std::unexpected(std::move(made.error()));
     // An unknown CRC32C is fine: the session is ours, and was given the CRC32C with the last bytes.
-    if (compare_bytes(*made, piece_.whole->size_bytes, piece_.whole->crc32c) == Match::kOther) {
+    if (compare_bytes(*made, range_.whole->size_bytes, range_.whole->crc32c) == Match::kOther) {
       return corrupt("the server stored ", made->size_bytes, " bytes", crc32c_text(*made),
-                     " of the ", piece_.whole->size_bytes, " bytes with CRC32C ",
-                     piece_.whole->crc32c.to_base64(), " that were sent");
+                     " of the ", range_.whole->size_bytes, " bytes with CRC32C ",
+                     range_.whole->crc32c.to_base64(), " that were sent");
     }
     result = std::move(made);
     return Verdict::kDone;
   }
-  if (kept_bytes_ < piece_.begin || kept_bytes_ > piece_.end) {
+  if (kept_bytes_ < range_.begin || kept_bytes_ > range_.end) {
     return corrupt("the server has ", kept_bytes_, " bytes of the upload, where from ",
-                   piece_.begin, " to ", piece_.end, " were expected");
+                   range_.begin, " to ", range_.end, " were expected");
   }
-  if (!piece_.whole && kept_bytes_ == piece_.end) {
+  if (!range_.whole && kept_bytes_ == range_.end) {
     result = ObjectInfo{};
     return Verdict::kDone;
   }

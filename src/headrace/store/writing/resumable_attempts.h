@@ -30,7 +30,7 @@ class StartResumableAttempt final : public TextAttempt {
 
 // Bytes [begin, end) of the object, all from one part. With `whole` they are the last ones, and
 // complete the object.
-struct StreamPiece {
+struct StreamRange {
   std::string session = {};
   std::string name = {};
   std::shared_ptr<const UploadPart> part = {};  // null: no bytes, only the end
@@ -41,14 +41,14 @@ struct StreamPiece {
 // After a failure it asks the server how many bytes it has.
 class SendStreamAttempt final : public TextAttempt {
  public:
-  SendStreamAttempt(const Protocol& protocol, StreamPiece piece);
+  SendStreamAttempt(const Protocol& protocol, StreamRange range);
   void build(HttpRequest& request) override;
-  std::string url() const override { return protocol().url_of(piece_.name); }
+  std::string url() const override { return protocol().url_of(range_.name); }
   void will_retry() override { ask_ = true; }
   std::chrono::milliseconds linger_when_stopped() const override {
-    return std::chrono::milliseconds(piece_.whole ? 1000 : 0);
+    return std::chrono::milliseconds(range_.whole ? 1000 : 0);
   }
-  // The object, after the last piece; empty after any other.
+  // The object, after the last range; empty after any other.
   Result<ObjectInfo> result;
 
  private:
@@ -56,7 +56,7 @@ class SendStreamAttempt final : public TextAttempt {
   Result<void> begin_body(const ResponseHead& head) override;
   Result<Verdict> finish() override;
 
-  const StreamPiece piece_;
+  const StreamRange range_;
   uint64_t from_;             // what the server has
   bool ask_ = false;          // ask how many bytes it has
   bool complete_ = false;     // the answer is an object

@@ -54,25 +54,25 @@ awaitable<Result<void>> ResumableUpload::send_part(Outgoing outgoing) {
   sent_bytes_ = unit_end;
   if (unit_end < end) rest_ = part;
   if (unit_end == part->offset_bytes) co_return Result<void>();
-  StreamPiece piece{.session = session_,
+  StreamRange range{.session = session_,
                     .name = target_.name,
                     .part = part,
                     .begin = part->offset_bytes,
                     .end = unit_end};
-  Result<ObjectInfo> sent = co_await request(remote_->run<SendStreamAttempt>(std::move(piece)));
+  Result<ObjectInfo> sent = co_await request(remote_->run<SendStreamAttempt>(std::move(range)));
   if (sent) co_return Result<void>();
   error_ = in_part(part->part_number, std::move(sent.error()));
   co_return std::unexpected(*error_);
 }
 
 awaitable<Result<ObjectInfo>> ResumableUpload::publish_parts(Whole whole) {
-  StreamPiece piece{.session = session_,
+  StreamRange range{.session = session_,
                     .name = target_.name,
                     .part = std::exchange(rest_, nullptr),
                     .begin = sent_bytes_,
                     .end = whole.size_bytes,
                     .whole = whole};
-  Result<ObjectInfo> info = co_await request(remote_->run<SendStreamAttempt>(std::move(piece)));
+  Result<ObjectInfo> info = co_await request(remote_->run<SendStreamAttempt>(std::move(range)));
   if (info) ended_ = true;
   co_return co_await published(std::move(info), whole);
 }

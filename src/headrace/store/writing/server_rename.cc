@@ -35,8 +35,8 @@ std::shared_ptr<Pending<ObjectInfo>> ServerRename::start(std::shared_ptr<RemoteR
 bool ServerRename::is_one_request(const ObjectInfo& source) const {
   const Appends* const appends = remote_->protocol().appends();
   if (appends == nullptr || !appends->moves_to(request_.name)) return false;
-  // Its new host may be told one of its properties only. The type is set again, but whoever reads
-  // it before that must not take encoded bytes for plain ones.
+  // The rename may lose the properties if the object moves to another host. The type is set again,
+  // but a reader in between must not take encoded bytes for plain ones.
   return source.content_encoding.empty() || remote_->are_together(source.name, request_.name);
 }
 

@@ -46,7 +46,7 @@ void SumsOfPart::supervise(HttpRequest& request, const std::shared_ptr<ThreadPoo
 }
 
 bool SumsOfPart::has_changed() const {
-  // What has a source is compared while it is sent.
+  // Bytes of a source are compared while they are sent.
   Crc32c now = part_->source_crc32c;
   for (const std::span<const std::byte> span : part_->spans) now = now.extended(span);
   return changed_ || now != part_->crc32c;

@@ -14,9 +14,8 @@
 
 namespace headrace {
 
-// What one request that sends bytes does about their sums. Those of the present level are computed
-// by whoever makes it, away from the I/O threads; others when an answer asks for them. Thread:
-// confined.
+// The sums that one request sends with its bytes. Those of the present level are computed by the
+// constructor, away from the I/O threads; others when an answer asks for them. Thread: confined.
 class SumsOfPart {
  public:
   SumsOfPart(std::shared_ptr<const UploadPart> part, std::shared_ptr<SumLadder> ladder)

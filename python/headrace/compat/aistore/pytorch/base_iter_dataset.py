@@ -14,10 +14,10 @@ from typing import Any
 
 import torch.utils.data as torch_utils
 
-from headrace._contexts import context
-from headrace._errors import InvalidArgumentError
-from headrace._freed_memory import keep_freed_memory
-from headrace._options import require
+from headrace import InvalidArgumentError
+from headrace._base.contexts import context
+from headrace._base.options import require
+from headrace._process.freed_memory import keep_freed_memory
 from headrace.compat.aistore._objects import ObjectList
 from headrace.compat.aistore._passes import ObjectsIter, Uneven
 from headrace.compat.aistore._shared_listing import SharedListing

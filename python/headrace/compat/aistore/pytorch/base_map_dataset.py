@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from headrace._freed_memory import keep_freed_memory
+from headrace._process.freed_memory import keep_freed_memory
 from headrace.compat.aistore._objects import ObjectList, Prefetched, StoredPart
 from headrace.compat.aistore._sources import (
     as_source_list,

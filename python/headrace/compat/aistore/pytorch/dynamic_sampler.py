@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from headrace import _engine
-from headrace._errors import InvalidArgumentError
+from headrace import InvalidArgumentError, _engine
 from headrace.compat.aistore._objects import ObjectList, size_of, sizes_of
 
 __all__ = ["SATURATION_FACTOR", "DynamicBatchSampler"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from headrace._errors import InvalidArgumentError
+from headrace import InvalidArgumentError
 from headrace.compat._clients import store_options_of
 from headrace.compat.dataflux_pytorch.lightning.path_utils import to_url
 from headrace.lightning import FSDPStrategy

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from headrace._options import is_weights_only
+from headrace._base.options import is_weights_only
 from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
 from headrace.compat._clients import store_options_of
 from headrace.compat._google_errors import as_google_raises

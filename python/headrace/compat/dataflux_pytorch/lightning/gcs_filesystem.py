@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
-from headrace._contexts import context
-from headrace._errors import InvalidArgumentError
+from headrace import InvalidArgumentError
+from headrace._base.contexts import context
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
 from headrace.compat._clients import store_options_of

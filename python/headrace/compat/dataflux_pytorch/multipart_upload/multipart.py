@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from headrace import InvalidArgumentError, Store
-from headrace._leftovers import give_up
+from headrace._files.leftovers import give_up
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._retry import LIBRARY_RETRY, engine_options

@@ -1,0 +1,1 @@
+"""Errors, options, progress: what every other room stands on."""

@@ -1,0 +1,1 @@
+"""What stores hold of checkpoints, without torch: names, manifests, what is left over."""

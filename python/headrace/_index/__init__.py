@@ -1,0 +1,1 @@
+"""Lists of objects and of members: tables, saved indexes, shards."""

@@ -1,0 +1,1 @@
+"""Packing small objects into shards."""

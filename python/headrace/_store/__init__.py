@@ -1,0 +1,1 @@
+"""A store: addresses, settings, listing, and reading and writing whole objects."""
