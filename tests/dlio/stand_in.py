@@ -1,7 +1,7 @@
 """Stands in for dlio_benchmark: the classes that `headrace.dlio` derives from, and who calls them.
 
-DLIO itself needs MPI; `test_benchmark.py` runs it where tools/peers.sh has installed it. Versions of
-DLIO differ in what their checkpoints call; both ways are here.
+DLIO itself needs MPI; `test_benchmark.py` runs it where tools/peers.sh has installed it. Versions
+of DLIO differ in what their checkpoints call; both ways are here.
 """
 
 from __future__ import annotations

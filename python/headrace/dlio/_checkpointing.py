@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from dlio_benchmark.checkpointing.pytorch_checkpointing import PyTorchCheckpointing
 
-from headrace import checkpoint
-from headrace._errors import CorruptDataError, InvalidArgumentError
+from headrace import CorruptDataError, InvalidArgumentError, checkpoint
 from headrace.dlio._files import located
 
 __all__ = ["Checkpointing"]

@@ -11,22 +11,30 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace._engine import ObjectIndex
-from headrace._errors import CorruptDataError, InvalidArgumentError
-from headrace._location import is_url
-from headrace._store import Store
+from headrace import CorruptDataError, InvalidArgumentError, ObjectIndex, Store
 
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["array_of", "index_of", "located"]
+__all__ = ["array_of", "index_of", "is_url", "located", "object_at"]
 
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member of a zip: the lengths of its name and extras
+
+
+def is_url(name: str) -> bool:
+    """Return whether a name of DLIO's is a URL, so that headrace reads it: DLIO has paths."""
+    return "://" in name
 
 
 def located(name: str) -> str:
     """Return the URL, or the absolute path, of a file that DLIO names."""
     return name if is_url(name) else os.path.abspath(name)
+
+
+def object_at(url: str) -> tuple[Store, str]:
+    """Return the store that is the folder of an object, and the object's name there."""
+    folder, _, name = url.rpartition("/")
+    return Store(folder or "/"), name
 
 
 def index_of(names: Iterable[str]) -> ObjectIndex:

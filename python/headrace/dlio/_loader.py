@@ -11,7 +11,7 @@ import numpy
 from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType, Shuffle
 from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 
-from headrace._errors import InvalidArgumentError
+from headrace import InvalidArgumentError
 from headrace.dlio._files import array_of, index_of
 from headrace.torch import Loader, MapDataset
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from dlio_benchmark.reader.reader_handler import FormatReader
 
-from headrace._location import object_at
-from headrace.dlio._files import array_of, located
+from headrace.dlio._files import array_of, located, object_at
 
 __all__ = ["Reader"]
 

@@ -9,9 +9,8 @@ from dlio_benchmark.common.enumerations import MetadataType, NamespaceType
 from dlio_benchmark.storage.storage_factory import StorageFactory
 from dlio_benchmark.storage.storage_handler import DataStorage, Namespace
 
-from headrace._errors import InvalidArgumentError, NotFoundError
-from headrace._location import is_url
-from headrace._store import Store
+from headrace import InvalidArgumentError, NotFoundError, Store
+from headrace.dlio._files import is_url, object_at
 
 __all__ = ["Storage", "install"]
 
@@ -58,8 +57,7 @@ class Storage(DataStorage):  # type: ignore[misc]
 
     def get_node(self, id: str = "") -> Any:
         """Return whether a path is a file or a folder; None: neither."""
-        folder, _, name = self.get_uri(id).rpartition("/")
-        store = Store(folder)
+        store, name = object_at(self.get_uri(id))
         if store.stat(name, missing_ok=True) is not None:
             return MetadataType.FILE
         page = store.list_page(prefix=name + "/", max_results=1)
@@ -96,14 +94,14 @@ class Storage(DataStorage):  # type: ignore[misc]
 
     def put_data(self, id: str, data: Any, offset: Any = None, length: Any = None) -> None:
         """Write an object."""
-        folder, _, name = self.get_uri(id).rpartition("/")
-        Store(folder).write(name, data.encode() if isinstance(data, str) else data)
+        store, name = object_at(self.get_uri(id))
+        store.write(name, data.encode() if isinstance(data, str) else data)
 
     def get_data(self, id: str, data: Any, offset: int | None = None, length: Any = None) -> Any:
         """Read an object, or a range of it."""
-        folder, _, name = self.get_uri(id).rpartition("/")
+        store, name = object_at(self.get_uri(id))
         begin = offset or 0
-        return Store(folder).read(name, begin=begin, end=None if length is None else begin + length)
+        return store.read(name, begin=begin, end=None if length is None else begin + length)
 
     def get_basename(self, id: str) -> str:
         """Return the last part of a path."""
