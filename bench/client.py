@@ -41,6 +41,8 @@ CLIENTS = {
     "compat-ais-shards": ("aistore", "shards"),
     "compat-ais-sampler": ("aistore", "sampler"),
     "throttled": ("throttling", "read_batches"),
+    "dlio-train": ("dlio", "train"),
+    "dlio-checkpoint": ("dlio", "checkpoint"),
     "recovery": ("recovery", "requests"),
     "upload": ("uploads", "upload"),
     "map": ("training", "map_batches"),

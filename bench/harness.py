@@ -34,6 +34,7 @@ _ENVIRONMENTS = {
     },
     "peers-checkpoints": {"checkpoint-save-dataflux", "checkpoint-load-dataflux"},
     "peers-s3fs": {"s3fs", "fsspec-s3fs"},
+    "dlio": {"dlio-train", "dlio-checkpoint"},
 }
 _ENVIRONMENT_OF = {client: name for name, clients in _ENVIRONMENTS.items() for client in clients}
 
