@@ -29,6 +29,7 @@ _ENVIRONMENTS = {
         *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
         *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
         *("boto3", "list-boto3", "s3torchconnector", "s3dlio", "tokens-megatron"),
+        *("mlperf-s3torchconnector", "mlperf-s3dlio"),
         *("checkpoint-save-s3torchconnector", "checkpoint-load-s3torchconnector"),
         *("checkpoint-dcp-save-s3torchconnector", "checkpoint-dcp-load-s3torchconnector"),
     },
