@@ -15,7 +15,7 @@ from bench.clients.engine import store_of
 from bench.clients.measure import Answer, check_all, cpu_s, objects_of
 from bench.clients.s3_peers import s3torchconnector_dataset, use_keys
 
-# Batches that a peer has started before one is asked for, as DLIO's own loader has for each worker.
+# Batches of an accelerator that are started before it asks, as those of a worker of DLIO's loader.
 _AHEAD = 2
 _MOST = 64
 
@@ -34,10 +34,17 @@ def headrace(request: Answer) -> Answer:
     # An epoch whose end no run here reaches.
     index = index.select([i % len(index) for i in range(request["epoch_objects"])])
     dataset = MapDataset(store, index=index)
+    batch_bytes = request["batch_size"] * request["size_bytes"]
 
     def batches_of(rank: int, count: int) -> Batches:
         # Each batch is one tensor, with a row for each object.
-        for batch in Loader(dataset, request["batch_size"], rank=rank, world_size=count):
+        for batch in Loader(
+            dataset,
+            request["batch_size"],
+            prefetch_bytes=_AHEAD * batch_bytes,
+            rank=rank,
+            world_size=count,
+        ):
             yield batch.numpy()
 
     return _most(request, batches_of)
