@@ -71,6 +71,12 @@ def test_an_unknown_type_is_refused(dlio: Any) -> None:
         checkpoints_of(dlio, "").get_tensor_core(10, "fp8")
 
 
+def test_checkpoints_at_a_url_need_no_launcher(dlio: Any) -> None:
+    checkpoints_of(dlio, "gs://bucket/run")
+    storage = stand_in.StorageFactory.get_storage("local_fs", "gs://bucket/run")
+    assert isinstance(storage, dlio.Storage)
+
+
 # ---- what DLIO lists
 
 

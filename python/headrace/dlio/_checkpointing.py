@@ -9,6 +9,7 @@ from dlio_benchmark.checkpointing.pytorch_checkpointing import PyTorchCheckpoint
 
 from headrace import CorruptDataError, InvalidArgumentError, checkpoint
 from headrace.dlio._files import located
+from headrace.dlio._storage import install
 
 __all__ = ["Checkpointing"]
 
@@ -38,13 +39,13 @@ class Checkpointing(PyTorchCheckpointing):  # type: ignore[misc]
 
     __instance: Checkpointing | None = None
 
+    def __init__(self) -> None:
+        install()  # DLIO's own storage would make a folder called "gs:"
+        super().__init__()
+
     @staticmethod
     def get_instance() -> Checkpointing:
-        """Return the one of this process.
-
-        Raises:
-            InvalidArgumentError: the folder is a URL, and `install` was not called.
-        """
+        """Return the one of this process."""
         if Checkpointing.__instance is None:
             Checkpointing.__instance = Checkpointing()
         return Checkpointing.__instance

@@ -109,7 +109,7 @@ class Storage(DataStorage):  # type: ignore[misc]
 
 
 def install() -> None:
-    """Let DLIO list and check URLs; ``python -m headrace.dlio`` calls it.
+    """Let DLIO list and check URLs; ``python -m headrace.dlio`` and `Checkpointing` call it.
 
     ``storage.storage_root``, or ``checkpoint.checkpoint_folder``, may then be a URL of headrace,
     with any ``storage.storage_type``. Paths are left to DLIO. A second call has no effect.
