@@ -29,11 +29,13 @@ _ENVIRONMENTS = {
         *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
         *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
         *("boto3", "list-boto3", "s3torchconnector", "s3dlio", "tokens-megatron"),
+        *("mlperf-s3torchconnector", "mlperf-s3dlio"),
         *("checkpoint-save-s3torchconnector", "checkpoint-load-s3torchconnector"),
         *("checkpoint-dcp-save-s3torchconnector", "checkpoint-dcp-load-s3torchconnector"),
     },
     "peers-checkpoints": {"checkpoint-save-dataflux", "checkpoint-load-dataflux"},
     "peers-s3fs": {"s3fs", "fsspec-s3fs"},
+    "dlio": {"dlio-train", "dlio-checkpoint"},
 }
 _ENVIRONMENT_OF = {client: name for name, clients in _ENVIRONMENTS.items() for client in clients}
 

@@ -116,6 +116,7 @@ def _make(root: Path, bucket: Bucket) -> None:
     for index in range(bucket.object_count):
         name = bucket.object_name(index)
         crc32c = size_bytes = 0
+        (folder / name).parent.mkdir(exist_ok=True)
         with (folder / name).open("wb") as file:
             for piece in bucket.pieces(index):
                 size_bytes += len(piece)
@@ -168,7 +169,7 @@ def crc32c_of(item: dict[str, str]) -> int:
 def warm(root: Path, buckets: tuple[Bucket, ...]) -> None:
     """Read everything once: the page cache of the server's machine is no part of a comparison."""
     for bucket in buckets:
-        for path in sorted((root / bucket.name).iterdir()):
+        for path in sorted(each for each in (root / bucket.name).rglob("*") if each.is_file()):
             with path.open("rb", buffering=0) as file:
                 while file.read(_PIECE_BYTES):
                     pass

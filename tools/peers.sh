@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes .venvs/peers, .venvs/peers-checkpoints and .venvs/peers-s3fs: all of .venv, and over it the clients that bench/
-# compares with.
+# Makes .venvs/peers, .venvs/peers-checkpoints, .venvs/peers-s3fs and .venvs/dlio: all of .venv, and over it the clients
+# that bench/ compares with, and DLIO.
 # usage: tools/peers.sh        unless they are already just that
-#        tools/peers.sh pin    write constraints/peers*.txt anew from constraints/peers*.in
+#        tools/peers.sh pin    write constraints/peers*.txt and dlio.txt anew from their .in
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(tools/find_python.sh)
@@ -18,14 +18,16 @@ make() {
   tools/uv.sh pip install --quiet --no-deps --python "$1/bin/python" -r "$2"
 }
 
-# pin NAME: what NAME.in needs over .venv, to the version. What .venv has is kept where it will do.
+# pin NAME: what NAME.in needs over .venv, to the version. What .venv has is kept where it will do; NAME-overrides.txt
+# leaves out what a package asks for in vain.
 pin() {
-  local scratch
+  local scratch overrides=()
   scratch=$(mktemp -d)
+  [[ ! -e constraints/$1-overrides.txt ]] || overrides=(--override "constraints/$1-overrides.txt")
   sed -nE 's/^([A-Za-z0-9._-]+==[^ \\;]+).*/\1/p' constraints/python.txt > "$scratch/had"
   cp "$scratch/had" "$scratch/pins"
   tools/uv.sh pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-    --python "$python" --output-file "$scratch/pins" "constraints/$1.in"
+    --python "$python" "${overrides[@]}" --output-file "$scratch/pins" "constraints/$1.in"
   {
     echo "# Written by tools/peers.sh from constraints/$1.in, over constraints/python.txt."
     grep -vxFf "$scratch/had" "$scratch/pins"
@@ -33,7 +35,7 @@ pin() {
   rm -rf "$scratch"
 }
 
-for name in peers peers-checkpoints peers-s3fs; do
+for name in peers peers-checkpoints peers-s3fs dlio; do
   if [[ ${1:-} == pin ]]; then
     pin "$name"
     continue

@@ -142,11 +142,11 @@ def _column(filesystem: Any, request: Answer) -> Answer:
     from bench.clients.parquet import check_sum
 
     paths, _ = _paths(request)
-    options = {"fs": filesystem, "columns": [request["column"]], "engine": "pyarrow"}
+    options = {"fs": filesystem, "columns": request["columns"], "engine": "pyarrow"}
 
     def tables() -> list[Any]:
         files = open_parquet_files(paths, footer_sample_size=64 << 10, **options)
-        return [parquet.ParquetFile(file).read([request["column"]]) for file in files]
+        return [parquet.ParquetFile(file).read(request["columns"]) for file in files]
 
     check_sum(request, sum(float(table[0].to_numpy().sum()) for table in tables()))
 
@@ -184,7 +184,7 @@ def _column_dataset(filesystem: Any, request: Answer) -> Answer:
     opened = arrow.dataset(paths, format="parquet", filesystem=filesystem)
 
     def batches() -> Any:
-        return opened.to_batches(columns=[request["column"]], batch_size=BATCH_ROWS)
+        return opened.to_batches(columns=request["columns"], batch_size=BATCH_ROWS)
 
     check_sum(request, sum(batch[0].to_numpy().sum() for batch in batches()))
 

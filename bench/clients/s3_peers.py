@@ -53,23 +53,29 @@ def boto3_many(request: Answer) -> Answer:
     return read_by_threads(read_one, request)
 
 
-def s3torchconnector_many(request: Answer) -> Answer:
-    """s3torchconnector: threads that share an S3MapDataset.
-
-    Its documentation reads by the workers of a DataLoader, which would add what it costs to hand
-    objects from process to process.
-    """
+def s3torchconnector_dataset(request: Answer) -> Any:
+    """The bucket's objects as an S3MapDataset, whose items are whole bodies."""
     use_keys(request)
     from s3torchconnector import S3ClientConfig, S3MapDataset
 
     names, _ = objects_of(request)
-    dataset = S3MapDataset.from_objects(
+    return S3MapDataset.from_objects(
         [f"s3://{request['bucket']}/{name}" for name in names],
         region=request["region"],
         endpoint=request["endpoint"],
         transform=lambda reader: reader.read(),
         s3client_config=S3ClientConfig(force_path_style=True),
     )
+
+
+def s3torchconnector_many(request: Answer) -> Answer:
+    """s3torchconnector: threads that share an S3MapDataset.
+
+    Its documentation reads by the workers of a DataLoader, which would add what it costs to hand
+    objects from process to process.
+    """
+    dataset = s3torchconnector_dataset(request)
+    names, _ = objects_of(request)
     index_of = {name: index for index, name in enumerate(names)}
 
     def read_one(name: str) -> bytes:

@@ -53,7 +53,7 @@ def column_clients(bench: Bench, endpoint: str) -> Callable[..., Client]:
             name,
             endpoint,
             TABLES,
-            column=WANTED,
+            columns=[WANTED],
             folder=str((bench.root / TABLES.name).resolve()),
             **request,
         )
@@ -82,7 +82,7 @@ def parquet(bench: Bench) -> None:
         answers = bench.alternate(
             group,
             {
-                "ParquetDataset": client("parquet-column"),
+                "ParquetDataset": client("parquet-columns"),
                 "raw": raw,
                 "pyarrow": arrow,
             },

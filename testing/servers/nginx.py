@@ -37,6 +37,7 @@ class Nginx(Running):
     sigma:         the wait is log-normal with this shape, and `latency_s` is its median
     certificates:  speak TLS
     workers:       worker processes
+    access_log:    a line is added to this file for each answer: method, status, bytes of the body
     nopush:        send whole segments alone, and the last one after the others, as many
                    installations do; see nginx.conf.in
     locations:     nginx configuration that goes into the server block
@@ -55,6 +56,7 @@ class Nginx(Running):
         port: int = 0,
         workers: int = 1,
         nopush: bool = False,
+        access_log: Path | None = None,
         locations: str = "",
         globals: str = "",
         sums: Mapping[str, Mapping[str, str]] | None = None,
@@ -64,6 +66,7 @@ class Nginx(Running):
         authority = f"[{host}]" if ":" in host else host
         modules = latency = tls = ""
         s3_globals, s3_locations = _s3_face(Path(root).resolve(), folder, sums or {})
+        log = f"access_log {access_log} sent;" if access_log else "access_log off;"
         share, tail_s = tail
         if latency_s or share or sums:
             modules = "".join(
@@ -100,6 +103,7 @@ class Nginx(Running):
                 "root": str(Path(root).resolve()),
                 "tls": tls,
                 "latency": latency,
+                "log": log,
                 "locations": f"{s3_locations}\n    {locations}",
                 "globals": f"{s3_globals}\n  {globals}",
             }

@@ -40,9 +40,6 @@ function listing.answer(bucket, path)
   if asked["list-type"] ~= "2" then
     return refuse(501, "NotImplemented", "Only ListObjectsV2 is served here.")
   end
-  if (asked["delimiter"] or "") ~= "" then
-    return refuse(501, "NotImplemented", "No delimiter is served here.")
-  end
   local t = tables[path]
   if not t then
     t = load(path)
@@ -54,23 +51,36 @@ function listing.answer(bucket, path)
   local after = token and ngx.decode_base64(token) or asked["start-after"]
   local at = first(t.names, prefix, false)
   if after then at = math.max(at, first(t.names, after, true)) end
-  local keys = asked["encoding-type"] == "url" and t.urls or t.texts
+  local encoded = asked["encoding-type"] == "url"
+  local keys = encoded and t.urls or t.texts
+  local delimiter = asked["delimiter"] or ""
   local out, count = {}, 0
   local function more() return t.names[at] ~= nil and t.names[at]:sub(1, #prefix) == prefix end
   while count < most and more() do
-    out[#out + 1] = "<Contents><Key>"
-    out[#out + 1] = keys[at]
-    out[#out + 1] = "</Key>"
-    out[#out + 1] = t.facts[at]
-    out[#out + 1] = "</Contents>"
-    at, count = at + 1, count + 1
+    local _, last = nil, nil
+    if delimiter ~= "" then _, last = t.names[at]:find(delimiter, #prefix + 1, true) end
+    if last then
+      local common = t.names[at]:sub(1, last)
+      out[#out + 1] = "<CommonPrefixes><Prefix>"
+      out[#out + 1] = encoded and ngx.escape_uri(common) or escaped(common)
+      out[#out + 1] = "</Prefix></CommonPrefixes>"
+      at = first(t.names, common .. "\255", false)  -- past all that begin so: UTF-8 has no byte 255
+    else
+      out[#out + 1] = "<Contents><Key>"
+      out[#out + 1] = keys[at]
+      out[#out + 1] = "</Key>"
+      out[#out + 1] = t.facts[at]
+      out[#out + 1] = "</Contents>"
+      at = at + 1
+    end
+    count = count + 1
   end
   local truncated = most > 0 and more()
   local head = {'<?xml version="1.0" encoding="UTF-8"?>\n',
                 '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>', bucket,
                 "</Name><Prefix>", escaped(prefix), "</Prefix><MaxKeys>", most, "</MaxKeys><KeyCount>", count,
                 "</KeyCount><IsTruncated>", tostring(truncated), "</IsTruncated>"}
-  if asked["encoding-type"] == "url" then head[#head + 1] = "<EncodingType>url</EncodingType>" end
+  if encoded then head[#head + 1] = "<EncodingType>url</EncodingType>" end
   if truncated then
     head[#head + 1] = "<NextContinuationToken>"
     head[#head + 1] = ngx.encode_base64(t.names[at - 1])

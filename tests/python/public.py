@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 PACKAGES = (
     "headrace", "headrace.checkpoint", "headrace.fsspec", "headrace.torch", "headrace.lightning",
     "headrace.megatron", "headrace.huggingface", "headrace.ray", "headrace.torch_checkpointing",
+    "headrace.dlio",
 )  # fmt: skip
 
 

@@ -101,6 +101,7 @@ def test_a_module_that_is_not_public_begins_with_an_underscore() -> None:
         "headrace.checkpoint",
         "headrace.compat",
         "headrace.demo",
+        "headrace.dlio",
         "headrace.fsspec",
         "headrace.huggingface",
         "headrace.lightning",

@@ -583,7 +583,7 @@ def bench(
         typer.Option(
             min=0.0,
             metavar="S",
-            help="How long, over as many epochs as it takes; 10, or 2 a measurement of a page.",
+            help="How long, over as many epochs as it takes; 10, or 2 for each of several.",
         ),
     ] = None,
     epochs: Annotated[
@@ -602,8 +602,24 @@ def bench(
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, metavar="N", help="--html: how often to measure each.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="--html, --against, --ranks: how often to measure each."
+        ),
     ] = 3,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Measure this loader in turn with headrace, on the same objects.",
+        ),
+    ] = None,
+    ranks: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Let so many processes read, each its share of the objects."
+        ),
+    ] = 1,
     suffix: _Suffix = None,
     hidden: _Hidden = False,
     json_: _Json = False,
@@ -623,6 +639,8 @@ def bench(
             step_s=step_ms / 1000,
             html=html,
             repeats=repeats,
+            against=against,
+            ranks=ranks,
             chosen=Chosen(suffix, hidden=hidden),
         )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import headrace
 from headrace import GiB, InvalidArgumentError, ObjectIndex, Verdict
+from headrace._cli.bench_against import bench_against
 from headrace._cli.bench_reads import Reads, quantile, read_for
 from headrace._cli.location import Location, missing_bucket, not_found
 from headrace._cli.progress import listed
@@ -33,6 +34,8 @@ class Measured:
     duration_s: float
     """Reading alone, from the first request to the last batch."""
     epochs: float
+    complete_epochs: int
+    """Each of them gave every listed object exactly once."""
     objects: int
     bytes: int
     batches: int
@@ -49,6 +52,10 @@ class Measured:
     peak_rss_bytes: int
     peak_object_bytes: int
     """Object bytes in memory at most: in flight, read ahead, or with the consumer."""
+    read_bytes: int
+    """Object bytes that came from the server, as much as this process knows."""
+    read_amplification: float
+    """The same, over `bytes`. Batches read ahead and not taken count, too: take whole epochs."""
     requests: int
     retries: int
     throttled: int
@@ -69,25 +76,32 @@ def bench(
     step_s: float,
     html: Path | None,
     repeats: int,
+    against: str | None,
+    ranks: int,
     chosen: Chosen,
 ) -> None:
     """List, shuffle, read batch after batch, and print what that took.
 
     Args:
-        seconds: stop after this long, if `epochs` is None. None: 10, or 2 for each measurement of a
-            page.
+        seconds: stop after this long, if `epochs` is None. None: 10, or 2 for each of several
+            measurements.
         epochs: stop after so many passes over all objects.
         seed: of the order.
         step_s: how long the consumer works on each batch.
         html: measure other batch sizes, too, and more; and write a page about all of it there.
-        repeats: how often each measurement of the page is made.
+        repeats: how often each of several measurements is made.
+        against: ``module:function`` of a loader that is measured in turn with headrace.
+        ranks: so many processes read at a time, each its share of the objects.
         chosen: chooses the samples.
 
     Raises:
-        InvalidArgumentError: a page cannot be made as asked, or matplotlib is not installed.
+        InvalidArgumentError: a page cannot be made as asked, or matplotlib is not installed; or the
+            loader gives something else.
     """
     if html is not None:
         _require_page(html, epochs)
+        if against is not None or ranks > 1:
+            raise InvalidArgumentError("--html is without --against and --ranks: leave them out")
         report.stop_s = 30.0  # what was measured until then becomes a page
     begin_s = time.perf_counter()
     try:
@@ -97,6 +111,22 @@ def bench(
     list_s = time.perf_counter() - begin_s
     if not len(index):
         raise not_found(location, "no sample below it" + chosen.hint)
+    if against is not None or ranks > 1:
+        bench_against(
+            location,
+            index,
+            list_s,
+            report,
+            against=against,
+            ranks=ranks,
+            batch_size=batch_size,
+            seconds=2.0 if seconds is None else seconds,
+            epochs=epochs,
+            seed=seed,
+            step_s=step_s,
+            repeats=repeats,
+        )
+        return
     if html is None:
         reads = read_for(
             location.store,
@@ -192,6 +222,7 @@ def _measured(
         list_s=list_s,
         duration_s=reads.duration_s,
         epochs=reads.objects / len(index),
+        complete_epochs=reads.complete_epochs,
         objects=reads.objects,
         bytes=reads.bytes,
         batches=len(reads.waits_s),
@@ -205,6 +236,8 @@ def _measured(
         cpu_s_per_gib=reads.cpu_s * GiB / reads.bytes if reads.bytes else 0.0,
         peak_rss_bytes=reads.peak_rss_bytes,
         peak_object_bytes=reads.peak_object_bytes,
+        read_bytes=reads.read_bytes,
+        read_amplification=reads.read_bytes / reads.bytes if reads.bytes else 0.0,
         requests=reads.requests,
         retries=reads.retries,
         throttled=reads.throttled,
@@ -225,7 +258,9 @@ def _print(measured: Measured) -> None:
     m = measured
     rows = [
         ("objects", f"{m.objects:,} reads of {m.listed_objects:,} ({m.epochs:.2f} epochs)"),
+        ("each object exactly once", f"in {m.complete_epochs:,} whole epochs"),
         ("bytes", binary_size(m.bytes)),
+        ("read, over these bytes", f"{m.read_amplification:.3f}"),
         ("time", f"{m.duration_s:.2f} s, and {m.list_s:.2f} s to list"),
         ("throughput", f"{m.objects_per_s:,.0f} objects/s, {m.gib_per_s:.3f} GiB/s"),
         ("first batch after", milliseconds(m.first_batch_s)),

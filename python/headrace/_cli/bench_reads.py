@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import headrace
-from headrace import KiB, ObjectIndex, ObjectInfo, Store, Verdict, _engine
+from headrace import InternalError, KiB, ObjectIndex, ObjectInfo, Store, Verdict, _engine
 from headrace._process.process import engine_number
 from headrace._process.verdict import Watch, has_free_places, verdict_of
 
-__all__ = ["Reads", "quantile", "read_for", "shuffled_batches"]
+__all__ = ["Reads", "family_cpu_s", "quantile", "read_for", "shuffled_batches"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # How far apart looks at the memory are; one takes some 15 µs.
@@ -29,7 +30,9 @@ class Reads:
     duration_s: float = 0.0
     """From the first request to the last batch."""
     cpu_s: float = 0.0
-    """CPU time of this process, user and system, all threads."""
+    """CPU time of this process and of children that have ended, user and system, all threads."""
+    complete_epochs: int = 0
+    """Each of them gave every object exactly once; anything else is an error."""
     waits_s: list[float] = field(default_factory=list)
     """How long the consumer waited for the batch."""
     ends_s: list[float] = field(default_factory=list)
@@ -39,6 +42,8 @@ class Reads:
     """Now and then: when, resident bytes of the process, and object bytes among them."""
     peak_rss_bytes: int = 0
     peak_object_bytes: int = 0
+    read_bytes: int = 0
+    """Of objects, as they came from the server: with what was read and not used."""
     requests: int = 0
     retries: int = 0
     throttled: int = 0
@@ -56,6 +61,12 @@ class Reads:
         """How long each step took: the wait for its batch, and the work on the one before."""
         begins_s = [0.0, *self.ends_s]
         return [end_s - begins_s[at] for at, end_s in enumerate(self.ends_s)]
+
+
+def family_cpu_s() -> float:
+    """Return the CPU time of this process and of its children that have ended."""
+    both = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 def quantile(values: list[float], fraction: float) -> float:
@@ -95,23 +106,36 @@ def read_for(
         prefetch_bytes: as for `Store.read_batches`.
         step_s: how long the consumer works on each batch, without using the CPU.
         is_stopping: once this is so, an error ends the reads, and what was read until then counts.
+
+    Raises:
+        InternalError: a batch is not the one that was asked for.
+        HeadraceError: an object could not be read.
     """
     found = Reads()
+    asked: deque[list[ObjectInfo]] = deque()
+
+    def remembered(batches: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
+        for batch in batches:
+            asked.append(batch)
+            yield batch
+
     batches = shuffled_batches(index, batch_size, seed)
     if epochs is not None:
         last = epochs * -(-len(index) // batch_size)
         batches = (batch for _, batch in zip(range(last), batches, strict=False))
     before, engine, watch = headrace.metrics(), engine_number(), Watch()
     looks = held = 0
-    cpu_begin_s = time.process_time()
+    cpu_begin_s = family_cpu_s()
     begin_s = waiting_since_s = time.perf_counter()
     looked_s = -_LOOK_S
     try:
-        for samples in store.read_batches(batches, prefetch_bytes=prefetch_bytes):
+        for samples in store.read_batches(remembered(batches), prefetch_bytes=prefetch_bytes):
             now_s = time.perf_counter()
             found.waits_s.append(now_s - waiting_since_s)
             found.ends_s.append(now_s - begin_s)
             found.objects += len(samples)
+            if [sample.name for sample in samples] != [info.name for info in asked.popleft()]:
+                raise InternalError(f"batch {len(found.waits_s)} has other objects than it should")
             found.batch_bytes.append(sum(map(len, samples)))
             if found.ends_s[-1] - looked_s >= _LOOK_S:
                 looked_s, now = found.ends_s[-1], headrace.metrics()
@@ -130,7 +154,8 @@ def read_for(
         if not is_stopping():
             raise
     found.duration_s = time.perf_counter() - begin_s
-    found.cpu_s = time.process_time() - cpu_begin_s
+    found.cpu_s = family_cpu_s() - cpu_begin_s
+    found.complete_epochs = found.objects // len(index)
     found.bytes = sum(found.batch_bytes)
     waited_s = sum(found.waits_s)
     found.verdict = verdict_of(
@@ -146,6 +171,7 @@ def read_for(
         before = headrace.Metrics()
     found.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB
     found.peak_object_bytes = after.memory_peak_live_bytes
+    found.read_bytes = after.bytes_read_total - before.bytes_read_total
     found.requests = after.requests_total - before.requests_total
     found.retries = after.retries_total - before.retries_total
     found.throttled = after.throttled_total - before.throttled_total

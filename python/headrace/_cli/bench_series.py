@@ -30,6 +30,10 @@ class Settings:
     prefetch_bytes: int | None = None
     """None: what the engine chooses."""
     processes: int = 1
+    shares: bool = False
+    """Whether processes are ranks, each with a share of the objects; else each reads all."""
+    against: str | None = None
+    """``module:function`` of the user's that reads instead of headrace."""
 
     @property
     def text(self) -> str:
@@ -39,7 +43,9 @@ class Settings:
             ahead = binary_size(self.prefetch_bytes) if self.prefetch_bytes else "one batch"
             parts.append(f"{ahead} ahead")
         if self.processes > 1:
-            parts.append(f"{self.processes} processes")
+            parts.append(f"{self.processes} {'ranks' if self.shares else 'processes'}")
+        if self.against is not None:
+            parts.append(self.against)
         return ", ".join(parts)
 
 
@@ -102,6 +108,7 @@ def measure_all(
     repeats: int,
     seed: int,
     step_s: float,
+    epochs: int | None = None,
 ) -> list[Measurement]:
     """Measure all, one after the other, and then all once more.
 
@@ -116,19 +123,27 @@ def measure_all(
         for repeat in range(repeats):
             for measurement in all_of_them:
                 tell(measurement.settings, repeat)
-                job = {
-                    "store": store,
-                    "index": index,
-                    "batch_size": measurement.settings.batch_size,
-                    "prefetch_bytes": measurement.settings.prefetch_bytes,
-                    "seconds": seconds,
-                    "step_s": step_s,
-                }
-                seeds = range(seed, seed + measurement.settings.processes)
-                run, start_s = _run([{**job, "seed": each} for each in seeds], report)
+                job = {"seconds": seconds, "epochs": epochs, "step_s": step_s}
+                run, start_s = _run(_jobs(measurement.settings, store, index, seed, job), report)
                 measurement.runs.append(run)
                 measurement.starts_s.append(start_s)
     return [measurement for measurement in all_of_them if measurement.runs]
+
+
+def _jobs(
+    settings: Settings, store: Store, index: ObjectIndex, seed: int, job: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return what each process is to do."""
+    count = settings.processes
+    job = {**job, "batch_size": settings.batch_size}
+    if settings.against is None:
+        job |= {"store": store, "prefetch_bytes": settings.prefetch_bytes}
+    else:
+        job |= {"against": settings.against}
+    if settings.shares:
+        shares = [index.select(range(rank, len(index), count)) for rank in range(count)]
+        return [{**job, "index": share, "seed": seed} for share in shares]
+    return [{**job, "index": index, "seed": seed + number} for number in range(count)]
 
 
 def _run(jobs: list[dict[str, Any]], report: Report) -> tuple[list[Reads], float]:
