@@ -87,16 +87,20 @@ void Block::release() {
   size_bytes_ = 0;
 }
 
-Charge::Charge(std::shared_ptr<BlockPool> pool, uint64_t size_bytes)
-    : pool_(std::move(pool)), size_bytes_(size_bytes) {
-  pool_->live_bytes_.fetch_add(size_bytes, std::memory_order_seq_cst);
+Charge::Charge(std::shared_ptr<BlockPool> pool, uint64_t size_bytes, For what)
+    : pool_(std::move(pool)), size_bytes_(size_bytes), what_(what) {
+  counted().fetch_add(size_bytes, std::memory_order_seq_cst);
   pool_->note_peak();
+}
+
+std::atomic<uint64_t>& Charge::counted() const {
+  return what_ == For::kBytes ? pool_->live_bytes_ : pool_->batch_bytes_;
 }
 
 void Charge::release() {
   if (!pool_) return;
   if (pool_->epoch_ == fork_epoch()) {
-    pool_->live_bytes_.fetch_sub(size_bytes_, std::memory_order_seq_cst);
+    counted().fetch_sub(size_bytes_, std::memory_order_seq_cst);
     pool_->made_room();
   }
   pool_.reset();
@@ -367,8 +371,13 @@ uint64_t BlockPool::live_bytes() {
 }
 
 uint64_t BlockPool::taken_bytes(uint64_t more) {
-  const uint64_t taken = live_bytes_.load(std::memory_order_seq_cst) + reserved_bytes() + more;
-  return taken <= budget_bytes_ / 2 ? taken : live_bytes() + reserved_bytes() + more;
+  // Batches alone keep no read out: they count where something else is taken, too.
+  const auto with = [&](uint64_t live) {
+    const uint64_t taken = live + reserved_bytes();
+    return taken + more + (taken > 0 ? batch_bytes() : 0);
+  };
+  const uint64_t taken = with(live_bytes_.load(std::memory_order_seq_cst));
+  return taken <= budget_bytes_ / 2 ? taken : with(live_bytes());
 }
 
 bool BlockPool::try_reserve(uint64_t charged) {

@@ -48,15 +48,21 @@ class Block {
 // Thread: any.
 class Charge {
  public:
-  Charge(std::shared_ptr<BlockPool> pool, uint64_t size_bytes);
+  // What it is for: the bytes of objects, or keeping count of their reads, which is not live.
+  enum class For : uint8_t { kBytes, kBatches };
+
+  Charge(std::shared_ptr<BlockPool> pool, uint64_t size_bytes, For what = For::kBytes);
   ~Charge() { release(); }
   Charge(Charge&&) noexcept = default;
   Charge& operator=(Charge&&) = delete;
   void release();
 
  private:
+  std::atomic<uint64_t>& counted() const;
+
   std::shared_ptr<BlockPool> pool_;
   uint64_t size_bytes_;
+  For what_;
 };
 
 // A block for a batch that the user gets in the end. Given away, it does not count against the
@@ -118,8 +124,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
 
   uint64_t budget_bytes() const { return budget_bytes_; }
   uint64_t live_bytes();
-  // What would be live or reserved with so much more. Beyond half of the budget it is exact; below,
-  // blocks that are free, but have not been collected yet, may count.
+  // What would be live, reserved or taken by batches with so much more. Beyond half of the budget
+  // it is exact; below, blocks that are free, but have not been collected yet, may count.
   uint64_t taken_bytes(uint64_t more);
   uint64_t in_flight_bytes() const { return in_flight_bytes_.load(std::memory_order_seq_cst); }
 
@@ -142,6 +148,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_seq_cst); }
   void reserve(uint64_t charged) { reserved_bytes_.fetch_add(charged, std::memory_order_seq_cst); }
   bool try_reserve(uint64_t charged);  // only within the budget
+  // What the batches take beside the bytes that they read.
+  uint64_t batch_bytes() const { return batch_bytes_.load(std::memory_order_relaxed); }
   void unreserve(uint64_t charged) {
     reserved_bytes_.fetch_sub(charged, std::memory_order_seq_cst);
     made_room();
@@ -202,7 +210,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const uint64_t budget_bytes_;
   const uint64_t epoch_;
   std::atomic<uint64_t> live_bytes_ = 0, peak_live_bytes_ = 0, in_flight_bytes_ = 0;
-  std::atomic<uint64_t> reserved_bytes_ = 0;
+  std::atomic<uint64_t> reserved_bytes_ = 0, batch_bytes_ = 0;
   std::atomic<uint64_t> first_claim_ = UINT64_MAX;  // the order of the oldest batch with a claim
   alignas(64) std::atomic<uintptr_t> freed_ = 0;    // the list of Freed, and flags
   alignas(64) mutable Mutex mutex_;

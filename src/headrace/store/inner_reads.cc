@@ -17,7 +17,7 @@ InnerRead read_slots(const ReadBatch& outer, std::vector<uint32_t> slots,
 }
 
 void carry_out(const std::shared_ptr<ReadBatch>& outer, std::vector<InnerRead> plan) {
-  outer->hand_over();
+  outer->hand_over(plan.empty() ? nullptr : plan.front().store->pool());
   for (InnerRead& read : plan) add_read(outer, std::move(read));
 }
 

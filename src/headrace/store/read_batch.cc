@@ -266,7 +266,11 @@ void ReadBatch::then(std::function<void(ReadBatch&)> then) {
   };
 }
 
-void ReadBatch::hand_over(std::function<void()> on_attention) {
+void ReadBatch::hand_over(std::shared_ptr<BlockPool> pool, std::function<void()> on_attention) {
+  if (pool != nullptr) {
+    const uint64_t size_bytes = capacity_ * sizeof(ReadSlot) + text_.capacity();
+    charge_.emplace(std::move(pool), size_bytes, Charge::For::kBatches);
+  }
   static std::atomic<uint64_t> next_order = 0;
   order = next_order.fetch_add(1, std::memory_order_relaxed);
   handed_over = std::chrono::steady_clock::now();
@@ -336,8 +340,7 @@ void ReadBatch::slots_done(size_t count) {
   if (then) then(*this);
 }
 
-void ReadBatch::deal(uint32_t lane_count, const std::function<uint32_t(size_t)>& lane_of) {
-  shares_ = std::make_unique<LaneShare[]>(lane_count);
+void ReadBatch::deal(const std::function<uint32_t(size_t)>& lane_of) {
   size_t dealt_count = 0;
   for (size_t i = 0; i < size_; ++i) {
     slots_[i].lane = lane_of(i);
@@ -346,8 +349,8 @@ void ReadBatch::deal(uint32_t lane_count, const std::function<uint32_t(size_t)>&
     ++shares_[slots_[i].lane].queued;
     ++dealt_count;
   }
-  size_t lanes = 0;
-  for (uint32_t lane = 0; lane < lane_count; ++lane) lanes += shares_[lane].left > 0 ? 1 : 0;
+  const auto lanes = static_cast<size_t>(
+      std::ranges::count_if(shares_, [](const LaneShare& share) { return share.left > 0; }));
   queued_lanes_.store(lanes, std::memory_order_seq_cst);
   slots_left_.fetch_sub(dealt_count - lanes, std::memory_order_acq_rel);
 }

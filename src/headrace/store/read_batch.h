@@ -220,10 +220,12 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // groups of objects come first, then ranges that lie close together.
   enum class Planned : uint8_t { kNothing, kGroups, kRanges };
   Planned planned = Planned::kNothing;
+  // Makes what deal() needs, before hand_over(): afterwards nothing may be lacking.
+  void make_shares(size_t lane_count) { shares_ = std::vector<LaneShare>(lane_count); }
   // Deals the slots out to the lanes: slot i to `lane_of(i)`, or to none if that is kNoLane. Each
   // lane counts its own slots, and the batch counts lanes, so that threads share little. The store
   // calls this once, before any lane may begin; slots of lanes count as queued from now on.
-  void deal(uint32_t lane_count, const std::function<uint32_t(size_t)>& lane_of);
+  void deal(const std::function<uint32_t(size_t)>& lane_of);
   // The slot is ended elsewhere, or by several threads: from now on it is counted by itself. Its
   // lane's thread.
   void take_from_lane(ReadSlot& slot);
@@ -239,9 +241,12 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
   // block. For callers who do not wait; call before the batch is handed over, or while one of its
   // slots is the caller's to end. If it is called again, both run.
   void then(std::function<void(ReadBatch&)> then);
-  // Keeps the batch alive until its last slot is done. `on_attention` is called when somebody first
-  // waits for the batch and when it is cancelled, so that the store looks at its queues again.
-  void hand_over(std::function<void()> on_attention = {});
+  // Keeps the batch alive until its last slot is done. From now on its slots count against the
+  // budget of `pool`, if there is one, as long as it exists: as what users hold. `on_attention` is
+  // called when somebody first waits for the batch and when it is cancelled, so that the store
+  // looks at its queues again.
+  void hand_over(std::shared_ptr<BlockPool> pool = nullptr,
+                 std::function<void()> on_attention = {});
   // `inner`, which was handed over, reads a part of this batch: until this one is done, `inner` is
   // waited for and cancelled with it. See inner_reads.h.
   void pass_on_to(const std::shared_ptr<ReadBatch>& inner);
@@ -264,13 +269,14 @@ class ReadBatch : public std::enable_shared_from_this<ReadBatch> {
     return std::string_view(text_).substr(at.begin, at.size);
   }
 
+  std::optional<Charge> charge_;
   std::string text_ = {};
   std::unique_ptr<ReadSlot[]> slots_;
   // What one lane's thread counts.
   struct alignas(64) LaneShare {
     size_t queued = 0, left = 0;
   };
-  std::unique_ptr<LaneShare[]> shares_;
+  std::vector<LaneShare> shares_;
   std::atomic<size_t> queued_lanes_ = 0;
   const size_t capacity_;
   size_t size_ = 0;

@@ -64,7 +64,9 @@ Result<Room> make_room(BlockPool& pool, ReadSlot& slot, uint64_t size_bytes, boo
                 pool.budget_bytes(), " bytes; raise memory_budget_bytes, or read a range");
   }
   // Checked first, not just tried: a flight that ends at once would wake those who wait for room.
-  if (!waited_for && pool.taken_bytes(charged) - pool.reserved_bytes() > pool.budget_bytes()) {
+  // Only what is live counts here; what batches take has counted when room was reserved.
+  const uint64_t most_bytes = pool.budget_bytes() + pool.batch_bytes();
+  if (!waited_for && pool.taken_bytes(charged) - pool.reserved_bytes() > most_bytes) {
     return Room::kNotNow;
   }
   const uint64_t flight_bytes = memory_bytes(slot, size_bytes);

@@ -120,7 +120,7 @@ uint64_t FileReader::expected_object_bytes() const {
 void FileReader::read(std::shared_ptr<ReadBatch> batch) {
   const auto read = std::make_shared<BatchRead>(batch.get(), batch->size());
   // Captures the pool, not this reader: a waiting batch must not keep it alive.
-  batch->hand_over([threads = threads_] { threads->wake(); });
+  batch->hand_over(pool_, [threads = threads_] { threads->wake(); });
   const uint64_t runner_count = std::min<uint64_t>(read->slot_count, threads_->thread_count());
   for (uint64_t i = 0; i < runner_count; ++i) {
     if (threads_->post([self = shared_from_this(), read] { self->run(read, std::nullopt); })) {

@@ -31,7 +31,7 @@ class FakeStore final : public ObjectStore {
   explicit FakeStore(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
   void read(std::shared_ptr<ReadBatch> batch) override {
-    batch->hand_over([] {});
+    batch->hand_over();
     if (post) {
       post([this, batch] { answer(batch); });
     } else if (holds) {

@@ -55,7 +55,7 @@ bool GroupedReads::read(const std::shared_ptr<ReadBatch>& batch,
   }
   if (groups.empty() || fetcher_->reads_alone(*batch, object_count, size_bytes)) return false;
   std::vector<uint32_t> alone = slots_outside(*batch, groups);
-  batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch)] {
+  batch->hand_over(pool_, [self = shared_from_this(), weak = std::weak_ptr(batch)] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
   enqueue(batch, std::move(groups));

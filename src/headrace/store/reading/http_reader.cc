@@ -1,6 +1,8 @@
 #include "headrace/store/reading/http_reader.h"
 
 #include <algorithm>
+#include <functional>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,12 +32,14 @@ HttpReader::HttpReader(std::shared_ptr<RemoteRoot> remote, const StoreOptions& o
 
 void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
   std::shared_ptr<Gate::Pass> pass = engine_.gate->enter();
+  const size_t lane_count = host_.lanes.size();
+  // Before the batch is handed over: if there is no memory, it is not.
+  std::vector<PieceList> shares(lane_count);
+  batch->make_shares(lane_count);
   // This function keeps the pass and the reader alive until the batch releases it.
-  batch->hand_over([self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
+  batch->hand_over(engine_.pool, [self = shared_from_this(), weak = std::weak_ptr(batch), pass] {
     if (const std::shared_ptr<ReadBatch> alive = weak.lock()) self->on_wait_or_cancel(alive);
   });
-  const size_t lane_count = host_.lanes.size();
-  std::vector<PieceList> shares(lane_count);
   const size_t rotation = remote_->next_lane_index();
   const size_t slot_count = batch->size();
   size_t dealt_count = 0;
@@ -60,18 +64,26 @@ void HttpReader::read(std::shared_ptr<ReadBatch> batch) {
   }
   // Before the first lane may start: from then on the batch may end at any moment.
   if (dealt_count > 0) {
-    batch->deal(static_cast<uint32_t>(lane_count), [&](size_t i) {
+    const auto lane_or_none = [&](size_t i) {
       return batch->slot(i).first_piece.reader == this ? lane_of(i) : ReadSlot::kNoLane;
-    });
+    };
+    batch->deal(std::cref(lane_or_none));  // by reference, which takes no memory
     host_.reads.queued_changed(*batch);
   }
   for (size_t i = 0; i < lane_count; ++i) {
     if (shares[i].empty()) continue;
     HostLane* lane = host_.lanes[i].get();
-    lane->thread().post([lane, first = shares[i].first] {  // two words, which need no allocation
-      lane->add(PieceList::linked(first));
-      lane->pump();
-    });
+    try {
+      lane->thread().post([lane, first = shares[i].first] {  // two words, which need no allocation
+        lane->add(PieceList::linked(first));
+        lane->pump();
+      });
+    } catch (const std::bad_alloc&) {  // they end here: their thread knows nothing of them
+      for (PieceList& share = shares[i]; !share.empty();) {
+        if (batch->remove_queued(static_cast<uint32_t>(i))) host_.reads.queued_changed(*batch);
+        piece_failed(*lane, share.take_first(), Error(Code::kInternal, "no memory"));
+      }
+    }
   }
 }
 
@@ -143,42 +155,42 @@ void HttpReader::spread(HostLane& lane, PieceList pieces) {
 
 awaitable<void> HttpReader::read_piece(Permit& permit, ReadPiece& piece, HttpRequest& request) {
   HostLane& lane = permit.lane();
-  ReadBatch& batch = *piece.batch;
-  ReadSlot& slot = batch.slot(piece.slot_index);
-  if (batch.cancelled()) {
+  if (!begin_piece(lane, piece)) co_return;
+  Operation operation(permit, remote_->context(lane), piece.batch);
+  ReadAttempt attempt(protocol_, rules_, lane.pool(), piece.batch->slot(piece.slot_index), piece);
+  attempt.on_split = [this, &lane](PieceList pieces) { spread(lane, pieces); };
+  Result<void> done = co_await operation.run(attempt, request);
+  end_piece(lane, piece, std::move(done), attempt.lacks_room());
+}
+
+// Whether it is to be read.
+bool HttpReader::begin_piece(HostLane& lane, ReadPiece& piece) {
+  ReadSlot& slot = piece.batch->slot(piece.slot_index);
+  if (piece.batch->cancelled()) {
     piece_failed(lane, piece, cancelled());
-    co_return;
+    return false;
   }
   if (lane.thread().stopping()) {  // it must not wait for memory, whose owners need this thread
     piece_failed(lane, piece, Error(Code::kCancelled, "the engine was stopped"));
-    co_return;
+    return false;
   }
   if (slot.failed.load(std::memory_order_acquire)) {  // another piece has spoilt it
     piece_done(lane, piece);
-    co_return;
+    return false;
   }
-  const bool lead = &piece == &slot.first_piece;
-  if (lead) {
-    Result<Room> ready = prepare(lane, slot, piece);
-    if (!ready) {
-      piece_failed(lane, piece, std::move(ready.error()));
-      co_return;
-    }
-    if (*ready == Room::kNotNow) {
-      defer(lane, piece);
-      co_return;
-    }
+  if (&piece != &slot.first_piece) return true;
+  Result<Room> ready = prepare(lane, slot, piece);
+  if (!ready) {
+    piece_failed(lane, piece, std::move(ready.error()));
+    return false;
   }
+  if (*ready == Room::kNotNow) defer(lane, piece);
+  return *ready == Room::kMade;
+}
 
-  Operation operation(permit, remote_->context(lane), &batch);
-  ReadAttempt attempt(protocol_, rules_, lane.pool(), slot, piece);
-  attempt.on_split = [this, &lane](PieceList pieces) { spread(lane, pieces); };
-  Result<void> done = co_await operation.run(attempt, request);
-  if (done && attempt.lacks_room()) {
-    defer(lane, piece);
-    co_return;
-  }
-  if (!done) batch.set_error(slot, std::move(done.error()));
+void HttpReader::end_piece(HostLane& lane, ReadPiece& piece, Result<void> done, bool lacks_room) {
+  if (done && lacks_room) return defer(lane, piece);
+  if (!done) piece.batch->set_error(piece.batch->slot(piece.slot_index), std::move(done.error()));
   tally(lane.thread().metrics().bytes_read_total, piece.received_bytes);
   piece_done(lane, piece);
 }

@@ -40,6 +40,11 @@ class HttpReader final : public PieceReader, public std::enable_shared_from_this
   void on_wait_or_cancel(const std::shared_ptr<ReadBatch>& batch);
   void spread(HostLane& lane, PieceList pieces);
   void fail_all(HostLane& lane, PieceList pieces, const Error& error);
+  // Before and after the operation. Not inlined: their variables would lie in the frame of
+  // read_piece(), which Asio keeps for the next one only if it has at most 1,020 bytes.
+  [[gnu::noinline]] bool begin_piece(HostLane& lane, ReadPiece& piece);
+  [[gnu::noinline]] void end_piece(HostLane& lane, ReadPiece& piece, Result<void> done,
+                                   bool lacks_room);
   // Back into the queue until there is room.
   void defer(HostLane& lane, ReadPiece& piece);
   Result<Room> prepare(HostLane& lane, ReadSlot& slot, ReadPiece& lead);

@@ -58,6 +58,27 @@ TEST_F(MemoryTest, KeepingEverySampleOfAPassBlocksNothing) {
   wait_until_all_is_given_back(engine_.pool());
 }
 
+TEST_F(MemoryTest, TheSlotsOfABatchCountAsLongAsItExists) {
+  std::shared_ptr<ReadBatch> large = ReadBatch::create(kBudgetBytes / sizeof(ReadSlot) + 1);
+  large->add(listed(object_));
+  store_->read(large);
+  EXPECT_GE(engine_.pool().batch_bytes(), kBudgetBytes);
+  wait_for(*large);  // they alone exceed the budget, and it comes all the same
+  expect_all(*large, bytes_);
+  EXPECT_EQ(engine_.pool().live_bytes(), BlockPool::charged_bytes(kObjectBytes));
+  const std::shared_ptr<ReadBatch> waited_for = start(1, listed(object_));
+  wait_for(*waited_for);
+  expect_all(*waited_for, bytes_);
+  const std::shared_ptr<ReadBatch> ahead = start(1, listed(object_));
+  pass_all_queues();
+  EXPECT_EQ(media_requests(), 2u) << "there is no room to read ahead";
+  large.reset();
+  server_.wait_for("/by_kind/media", 3);
+  wait_for(*ahead);
+  expect_all(*ahead, bytes_);
+  EXPECT_LT(engine_.pool().batch_bytes(), 2 * (sizeof(ReadSlot) + 100));
+}
+
 TEST_F(MemoryTest, ABatchLargerThanTheBudgetComesWholeAndNoMoreThanTheBudgetIsInFlight) {
   StoreOptions options = options_for(server_);
   options.initial_in_flight = options.max_in_flight = 200;

@@ -46,7 +46,8 @@ class AdmissionQueueTest : public ::testing::Test, private AdmissionQueue::Lane 
       batch->slot(i).first_piece.reader = &reader;
       pieces.append(batch->slot(i).first_piece);
     }
-    batch->deal(1, [](size_t) { return 0u; });
+    batch->make_shares(1);
+    batch->deal([](size_t) { return 0u; });
     batches_.push_back(batch);
     queue_.pieces_like(*pieces.first).push(pieces);
     queue_.pump(now_);

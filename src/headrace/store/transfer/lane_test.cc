@@ -84,7 +84,8 @@ class LaneTest : public ::testing::Test {
       const std::shared_ptr<ReadBatch> batch = ReadBatch::create(1);
       batch->add({.name = "a", .size_bytes = 0});
       batch->order = batches_.size();
-      batch->deal(1, [](size_t) { return 0u; });
+      batch->make_shares(1);
+      batch->deal([](size_t) { return 0u; });
       ReadPiece& piece = batch->slot(0).first_piece;
       piece.reader = &reader;
       pieces.prepend({.first = &piece, .last = &piece});

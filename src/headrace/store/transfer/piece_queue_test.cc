@@ -28,7 +28,8 @@ class PieceQueueTest : public ::testing::Test {
     std::shared_ptr<ReadBatch> batch = ReadBatch::create(targets.size());
     for (const ReadTarget& target : targets) batch->add(target);
     batch->order = next_order_++;
-    batch->deal(1, [](size_t) { return 0u; });
+    batch->make_shares(1);
+    batch->deal([](size_t) { return 0u; });
     order_.queued_changed(*batch);
     return batch;
   }
