@@ -10,11 +10,18 @@
 #include <cstdlib>
 #include <vector>
 
+#include "headrace/allocation_test_support.h"
 #include "headrace/format/running_sum.h"
 #include "headrace/format/sigv4.h"
 #include "headrace/store/fault_server_test_support.h"
 #include "headrace/store/root.h"
 #include "headrace/store/timeline/timeline.h"
+
+namespace headrace {
+
+thread_local uint64_t allocations_to_failure = 0;
+
+}  // namespace headrace
 
 namespace {
 
@@ -28,11 +35,17 @@ constexpr size_t kSampleCount = 64, kDepth = 14;
 std::array<std::array<void*, kDepth>, kSampleCount> samples;
 std::atomic<size_t> sample_count = 0;
 
-void note_allocation() {
-  if (!counting.load(std::memory_order_relaxed)) return;
-  if (allocation_count.fetch_add(1, std::memory_order_relaxed) % kSampleEvery != 0) return;
+// False if it is to fail.
+bool note_allocation() {
+  if (headrace::allocations_to_failure > 0 && --headrace::allocations_to_failure == 0) {
+    errno = ENOMEM;
+    return false;
+  }
+  if (!counting.load(std::memory_order_relaxed)) return true;
+  if (allocation_count.fetch_add(1, std::memory_order_relaxed) % kSampleEvery != 0) return true;
   const size_t index = sample_count.fetch_add(1, std::memory_order_relaxed);
   if (index < kSampleCount) ::backtrace(samples[index].data(), kDepth);
+  return true;
 }
 
 }  // namespace
@@ -45,29 +58,23 @@ void* __libc_realloc(void* memory, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
 
 __attribute__((visibility("default"))) void* malloc(size_t size) {
-  note_allocation();
-  return __libc_malloc(size);
+  return note_allocation() ? __libc_malloc(size) : nullptr;
 }
 __attribute__((visibility("default"))) void* calloc(size_t count, size_t size) {
-  note_allocation();
-  return __libc_calloc(count, size);
+  return note_allocation() ? __libc_calloc(count, size) : nullptr;
 }
 __attribute__((visibility("default"))) void* realloc(void* memory, size_t size) {
-  note_allocation();
-  return __libc_realloc(memory, size);
+  return note_allocation() ? __libc_realloc(memory, size) : nullptr;
 }
 __attribute__((visibility("default"))) void* aligned_alloc(size_t alignment, size_t size) {
-  note_allocation();
-  return __libc_memalign(alignment, size);
+  return note_allocation() ? __libc_memalign(alignment, size) : nullptr;
 }
 __attribute__((visibility("default"))) void* memalign(size_t alignment, size_t size) {
-  note_allocation();
-  return __libc_memalign(alignment, size);
+  return note_allocation() ? __libc_memalign(alignment, size) : nullptr;
 }
 __attribute__((visibility("default"))) int posix_memalign(void** memory, size_t alignment,
                                                           size_t size) {
-  note_allocation();
-  *memory = __libc_memalign(alignment, size);
+  *memory = note_allocation() ? __libc_memalign(alignment, size) : nullptr;
   return *memory == nullptr ? ENOMEM : 0;
 }
 }

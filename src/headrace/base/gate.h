@@ -29,8 +29,9 @@ class Gate : public std::enable_shared_from_this<Gate> {
   std::shared_ptr<Pass> enter() {
     const Lock lock(mutex_);
     if (closed_) return nullptr;
+    auto pass = std::make_shared<Pass>(shared_from_this());
     ++inside_;
-    return std::make_shared<Pass>(shared_from_this());
+    return pass;
   }
   void close() {
     const Lock lock(mutex_);

@@ -15,6 +15,7 @@
 #include "headrace/base/ascii.h"
 #include "headrace/base/fork.h"
 #include "headrace/format/chunked.h"
+#include "headrace/http/completion.h"
 
 namespace headrace {
 namespace {
@@ -345,7 +346,9 @@ awaitable<Result<void>> Connection::send(std::span<const std::byte> bytes) {
 awaitable<Result<void>> Connection::send_source(BodySource& source) {
   uint64_t offset_bytes = 0;
   while (offset_bytes < source.size_bytes()) {
-    const Result<std::span<const std::byte>> bytes = co_await read_source(source, offset_bytes);
+    // Does not block the thread while the source reads.
+    const auto bytes = co_await completion<Result<std::span<const std::byte>>>(
+        [&](BodySource::Done done) { source.read(offset_bytes, std::move(done)); });
     // A body that was announced and does not come: the connection is of no more use.
     if (!bytes) {
       if (!aborted_) abort(bytes.error());
@@ -357,27 +360,6 @@ awaitable<Result<void>> Connection::send_source(BodySource& source) {
     offset_bytes += bytes->size();
   }
   co_return Result<void>();
-}
-
-awaitable<Result<std::span<const std::byte>>> Connection::read_source(BodySource& source,
-                                                                      uint64_t offset_bytes) {
-  using Bytes = Result<std::span<const std::byte>>;
-  using Token = asio::use_awaitable_t<Executor>;
-  Bytes read;
-  const auto begin = [](auto resume, BodySource* from, uint64_t offset, Bytes* into,
-                        Executor executor) {
-    auto kept = std::make_shared<decltype(resume)>(std::move(resume));
-    from->read(offset, [kept = std::move(kept), into, executor](Bytes bytes) mutable {
-      asio::post(executor, [kept = std::move(kept), into, bytes = std::move(bytes)]() mutable {
-        *into = std::move(bytes);
-        std::move (*kept)();
-      });
-    });
-  };
-  Token token;
-  co_await asio::async_initiate<Token, void()>(begin, token, &source, offset_bytes, &read,
-                                               socket_.get_executor());
-  co_return read;
 }
 
 awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {

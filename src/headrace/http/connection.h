@@ -76,9 +76,6 @@ class Connection final : public Transport {
   Result<void> write_head(const HttpRequest& request, bool& waits);
   awaitable<Result<void>> send(std::span<const std::byte> bytes);
   awaitable<Result<void>> send_source(BodySource& source);
-  // Does not block the thread while the source reads.
-  awaitable<Result<std::span<const std::byte>>> read_source(BodySource& source,
-                                                            uint64_t offset_bytes);
   // Takes from `bytes` what the socket takes at once, of TLS a record, and says what to wait for if
   // that is nothing. `more`: further bytes follow at once.
   Result<Wait> send_at_once(std::span<const std::byte>& bytes, bool more);

@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "headrace/base/fork.h"
@@ -105,10 +106,22 @@ std::shared_ptr<IoThread> IoThread::start(uint32_t index) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  self->thread_ = std::thread([raw = self.get()] { raw->context_.run(); });
+  self->thread_ = std::thread([raw = self.get()] { raw->run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(self->thread_.native_handle(), cat("headrace-io-", index).c_str());
   return self;
+}
+
+// A coroutine for which there is no memory is destroyed, and whoever waits for it is told
+// (spawn()).
+void IoThread::run() {
+  while (true) {
+    try {
+      context_.run();
+      return;
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): on with the others
+    }
+  }
 }
 
 IoThread::~IoThread() {
@@ -155,11 +168,11 @@ void IoThread::leave() {
 }
 
 void IoThread::add(Activity& activity) {
+  if (!sweep_armed_) arm_sweep();  // first: it may throw
+  if (stopping_) activity.stopped_ = Error(Code::kCancelled, "the engine was stopped");
   activity.next_ = first_;
   if (first_ != nullptr) first_->previous_ = &activity;
   first_ = &activity;
-  if (stopping_) activity.stopped_ = Error(Code::kCancelled, "the engine was stopped");
-  if (!sweep_armed_) arm_sweep();
 }
 
 void IoThread::remove(Activity& activity) {
@@ -175,11 +188,12 @@ void IoThread::remove(Activity& activity) {
 }
 
 void IoThread::arm_sweep() {
-  sweep_armed_ = true;
+  sweep_armed_ = false;
   const auto now = clock_.now();
   const auto asked = std::exchange(next_sweep_, Clock::TimePoint::max());
   clock_.set(sweep_timer_, std::clamp(asked, now + kLeastSweepInterval, now + kSweepInterval));
   sweep_timer_->async_wait([this](boost::system::error_code) { sweep(); });
+  sweep_armed_ = true;
 }
 
 void IoThread::sweep() {
@@ -189,12 +203,15 @@ void IoThread::sweep() {
     return;
   }
   const auto now = clock_.now();
-  for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
-    if (now >= activity->deadline_) {
-      activity->stop(Error(Code::kTimedOut, "its deadline passed"));
+  try {
+    for (Activity* activity = first_; activity != nullptr; activity = activity->next_) {
+      if (now >= activity->deadline_) {
+        activity->stop(Error(Code::kTimedOut, "its deadline passed"));
+      }
+      // Even one that was stopped: it may still be waiting for an answer, but not for ever.
+      activity->sweep(now);
     }
-    // Even one that was stopped: it may still be waiting for an answer, but not for ever.
-    activity->sweep(now);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory; the next one will
   }
   arm_sweep();
 }

@@ -102,6 +102,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void remove(Activity& activity);
   void arm_sweep();
   void sweep();
+  void run();
   void leave();
 
   const uint32_t index_;

@@ -1,12 +1,9 @@
 #include "headrace/store/transfer/connection_pool.h"
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-
 #include <algorithm>
-#include <new>
 #include <utility>
 
+#include "headrace/http/completion.h"
 #include "headrace/store/transfer/host.h"
 
 namespace headrace {
@@ -115,10 +112,10 @@ void ConnectionPool::open_ahead(size_t wanted, size_t in_use) {
   if (thread_.stopping()) return;
   while (idle_.size() + in_use + opening_count_ < wanted) {
     ++opening_count_;
-    try {
-      asio::co_spawn(thread_.context(), open_one_ahead(), asio::detached);
-    } catch (const std::bad_alloc&) {
-      --opening_count_;  // the request that finds no connection will say so
+    // Out of memory: the request that finds no connection will say so.
+    if (!spawn(
+            thread_.context(), [this] { return open_one_ahead(); },
+            [this, stays = host_.weak_from_this().lock()] { opening_ended(false); })) {
       return;
     }
   }
@@ -127,15 +124,17 @@ void ConnectionPool::open_ahead(size_t wanted, size_t in_use) {
 awaitable<void> ConnectionPool::open_one_ahead() {
   const std::shared_ptr<Host> stays = host_.weak_from_this().lock();
   bool opened = false;
-  try {
+  {
     Opening opening(*this);
     opened = co_await opening.run();
-  } catch (const std::exception&) {
-    opened = false;  // out of memory: the request that finds no connection will say so
   }
+  opening_ended(opened);
+}
+
+void ConnectionPool::opening_ended(bool opened) {
   --opening_count_;
   if (!opened) ++failed_openings_;
-  if (wait_for_opened_.empty()) co_return;
+  if (wait_for_opened_.empty()) return;
   Activity* const next = wait_for_opened_.front();
   wait_for_opened_.pop_front();
   next->wake();

@@ -48,6 +48,7 @@ class ConnectionPool {
   class Opening;
 
   awaitable<void> open_one_ahead();
+  void opening_ended(bool opened);
   void arm_idle_timer(std::chrono::steady_clock::time_point at);
   void expire_idle();
 

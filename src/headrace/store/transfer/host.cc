@@ -1,12 +1,10 @@
 #include "headrace/store/transfer/host.h"
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-
 #include <algorithm>
 #include <utility>
 
 #include "headrace/base/random.h"
+#include "headrace/http/completion.h"
 
 namespace headrace {
 namespace {
@@ -66,27 +64,58 @@ void HostLane::lift_limit() {
   pump();
 }
 
+// A reader's permit, and the piece that it reads. One that is left undone has failed: there was no
+// memory for it.
+class HostLane::Reading {
+ public:
+  Reading(HostLane& lane, const Begin& begin)
+      : lane_(lane), executor_(lane.thread_.context().get_executor()), permit_(lane, true) {
+    AdmissionQueue::begin_reader(permit_.request_, begin);
+    piece_ = begin.line != nullptr
+                 ? begin.piece
+                 : lane.queue().next_piece(/*has_read=*/false, lane.thread_.now());
+  }
+  ~Reading() {
+    if (!executor_.running_in_this_thread()) return;  // destroyed with its thread
+    try {
+      if (piece_ != nullptr) {
+        piece_->reader->piece_failed(lane_, *piece_, Error(Code::kInternal, "no memory"));
+      }
+      permit_.release();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory even for that
+    }
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+  ReadPiece* piece() const { return piece_; }
+  awaitable<void> read(HttpRequest& request) {
+    return piece_->reader->read_piece(permit_, *piece_, request);
+  }
+  void next() {
+    piece_ = nullptr;
+    if (permit_.request_.is_paced()) return;
+    piece_ = lane_.queue().next_piece(/*has_read=*/true, lane_.thread_.now());
+  }
+
+ private:
+  HostLane& lane_;
+  const Executor executor_;
+  Permit permit_;
+  ReadPiece* piece_ = nullptr;
+};
+
 void HostLane::start_reader(Begin begin) {
-  asio::co_spawn(thread_.context(), reader(begin), asio::detached);
+  if (!spawn(thread_.context(), [&] { return reader(begin); })) const Reading fails(*this, begin);
 }
 
 awaitable<void> HostLane::reader(Begin begin) {
   HttpRequest request;
-  Permit permit(*this, /*reads=*/true);
-  AdmissionQueue::begin_reader(permit.request_, begin);
-  ReadPiece* piece =
-      begin.line != nullptr ? begin.piece : queue().next_piece(/*has_read=*/false, thread_.now());
-  while (piece != nullptr) {
-    try {
-      co_await piece->reader->read_piece(permit, *piece, request);
-    } catch (const std::exception& error) {
-      // Out of memory, or a bug: the caller must be told, and not wait for ever.
-      piece->reader->piece_failed(*this, *piece, Error(Code::kInternal, error.what()));
-    }
-    piece =
-        permit.request_.is_paced() ? nullptr : queue().next_piece(/*has_read=*/true, thread_.now());
+  Reading reading(*this, begin);
+  while (reading.piece() != nullptr) {
+    co_await reading.read(request);
+    reading.next();
   }
-  permit.release();
 }
 
 // ── Permits ──────────────────────────────────────────────────────────────────────────────────

@@ -192,6 +192,7 @@ class HostLane final : AdmissionQueue::Lane {
 
  private:
   friend class Permit;
+  class Reading;
 
   // Every request comes through here, so that none waits once the thread stops.
   AdmissionQueue& queue() {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/http/answer_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/placement.h"
@@ -85,21 +86,9 @@ class ScriptedConnection final : public Transport {
     }
     went_stale_ = answer.stale;
     if (answer.failure) co_return std::unexpected(*answer.failure);
-    const std::string text = cat("HTTP/1.1 ", answer.status, "\r\n", answer.headers,
-                                 "Content-Length: ", answer.body.size(), "\r\n\r\n");
-    ResponseHead head;
-    if (const Result<size_t> size = parse_response_head(text, head); !size) {
-      co_return std::unexpected(size.error());
-    }
-    if (Result<void> taken = sink.on_head(head); !taken) co_return taken;
-    for (std::string_view rest = answer.body; !rest.empty();) {
-      const Result<std::span<std::byte>> space = sink.space(rest.size());
-      if (!space) co_return std::unexpected(space.error());
-      const size_t count = std::min(space->size(), rest.size());
-      std::memcpy(space->data(), rest.data(), count);
-      if (Result<void> taken = sink.on_bytes(count); !taken) co_return taken;
-      rest.remove_prefix(count);
-    }
+    Result<void> taken = give_head(sink, answer.status, answer.headers, answer.body.size());
+    if (taken) taken = give_body(sink, answer.body);
+    if (!taken) co_return taken;
     last_used_ = thread_.now();
     reusable_ = true;
     co_return Result<void>();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "headrace/store/slot_memory.h"
@@ -18,7 +19,11 @@ void ReadOrder::queued_changed(const ReadBatch& batch) {
   const Lock lock(mutex_);
   // Read under the lock: of two threads that come for opposite reasons, the last one is right.
   if (batch.queued()) {
-    queued_.insert(batch.order);
+    try {
+      queued_.insert(batch.order);
+    } catch (const std::bad_alloc&) {  // it only loses its turn
+      return;
+    }
   } else {
     queued_.erase(batch.order);
   }

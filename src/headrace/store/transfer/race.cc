@@ -1,13 +1,12 @@
 #include "headrace/store/transfer/race.h"
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <new>
 #include <utility>
 
+#include "headrace/http/completion.h"
 #include "headrace/store/timeline/timeline.h"
 #include "headrace/store/transfer/host.h"
 
@@ -39,6 +38,11 @@ class Race::Contender final : public Activity, public ResponseSink {
     race_.contenders_.push_back(this);
   }
   ~Contender() {
+    // Has no memory been found for its next step? If its thread is destroyed, nobody waits.
+    if ((contends_ || has_won()) && thread().context().get_executor().running_in_this_thread()) {
+      connection->abort(lost());
+      race_.ended(*this, fail(Code::kInternal, "no memory"));
+    }
     std::erase(race_.contenders_, this);
     give_up_permit();
   }
@@ -142,9 +146,12 @@ void Race::add(const HttpRequest& request) {
   connection->begin_use(newest_began_);
   ++hedge_count_;
   ++contending_;
-  asio::co_spawn(lane_.thread().context(),
-                 run(shared_from_this(), std::move(connection), std::move(copy), false),
-                 asio::detached);
+  const auto begin = [&] {
+    return run(shared_from_this(), std::move(connection), std::move(copy), false);
+  };
+  if (spawn(lane_.thread().context(), begin)) return;
+  --contending_;
+  throw std::bad_alloc();
 }
 
 awaitable<void> Race::run(std::shared_ptr<Race> race, std::unique_ptr<Transport> connection,
@@ -297,13 +304,10 @@ void Race::drop_first(std::unique_ptr<Transport> first) {
   }
   HttpRequest request;
   request.method = method_;
-  try {
-    asio::co_spawn(lane_.thread().context(),
-                   run(shared_from_this(), std::move(first), std::move(request), true),
-                   asio::detached);
-  } catch (const std::bad_alloc&) {
-    rules.end_draining();  // its connection is closed
-  }
+  const auto begin = [&] {
+    return run(shared_from_this(), std::move(first), std::move(request), true);
+  };
+  if (!spawn(lane_.thread().context(), begin)) rules.end_draining();  // its connection is closed
 }
 
 void Race::stop(const Error& why) {

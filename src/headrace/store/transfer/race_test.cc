@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/http/answer_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/transfer/operation.h"
@@ -90,13 +91,8 @@ class TimedConnection final : public Transport {
     if (answer_.fails) co_return fail(Code::kUnavailable, "reset");
     last_used_ = thread_.now();
     first_byte_latency_ = last_used_ - sent_at_;
-    const std::string text =
-        cat("HTTP/1.1 ", answer_.status, "\r\nContent-Length: ", answer_.body.size(), "\r\n\r\n");
-    ResponseHead head;
-    if (const Result<size_t> size = parse_response_head(text, head); !size) {
-      co_return std::unexpected(size.error());
-    }
-    if (Result<void> taken = sink.on_head(head); !taken) co_return taken;
+    Result<void> head = give_head(sink, answer_.status, "", answer_.body.size());
+    if (!head) co_return head;
     const auto body_at = thread_.now() + answer_.body_after;
     while (thread_.now() < body_at && !aborted_) co_await wait(body_at);
     if (aborted_) co_return std::unexpected(*aborted_);

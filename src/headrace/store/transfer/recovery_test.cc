@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/http/answer_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/transfer/operation.h"
@@ -94,14 +95,8 @@ class TimedConnection final : public Transport {
     thread_.clock().set(timer, sent_at_ + duration_cast<nanoseconds>(duration<double>(kLatencyS)));
     co_await timer->async_wait(kAwait);
     first_byte_latency_ = thread_.now() - sent_at_;
-    ResponseHead head;
-    const std::string text =
-        cat("HTTP/1.1 ", answer.status, "\r\n", answer.headers, "Content-Length: 0\r\n\r\n");
-    if (const Result<size_t> size = parse_response_head(text, head); !size) {
-      co_return std::unexpected(size.error());
-    }
     last_used_ = thread_.now();
-    co_return sink.on_head(head);
+    co_return give_head(sink, answer.status, answer.headers, /*content_length=*/0);
   }
 
   void abort(const Error&) override {}

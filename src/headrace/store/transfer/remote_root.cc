@@ -114,12 +114,11 @@ void RemoteRoot::fetch_map() {
     return;
   }
   lane->thread().post([self = shared_from_this(), lane, pass = std::move(pass)]() mutable {
-    asio::co_spawn(lane->thread().context(), run_map_fetch(self, *lane, std::move(pass)),
-                   [self, lane](std::exception_ptr thrown) {
-                     if (!thrown) return;
-                     self->host_->map.fetched(fail(Code::kInternal, "an exception ended it"),
-                                              lane->thread().now());
-                   });
+    headrace::spawn(
+        lane->thread().context(), [&] { return run_map_fetch(self, *lane, std::move(pass)); },
+        [self, lane] {
+          self->host_->map.fetched(fail(Code::kInternal, "no memory for it"), lane->thread().now());
+        });
   });
 }
 

@@ -1,8 +1,6 @@
 // A bucket, or a folder of it, that is reached over HTTP: where a request finds its way.
 #pragma once
 
-#include <boost/asio/co_spawn.hpp>
-
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -16,6 +14,7 @@
 
 #include "headrace/base/gate.h"
 #include "headrace/base/pending.h"
+#include "headrace/http/completion.h"
 #include "headrace/store/options.h"
 #include "headrace/store/protocol.h"
 #include "headrace/store/temporary_names.h"
@@ -170,16 +169,13 @@ std::shared_ptr<Pending<T>> RemoteRoot::spawn(std::string url, Work work) {
       alive->stop_owned_by(owner, Error(Code::kCancelled, "it was cancelled"));
     }
   });
-  lane->thread().post([self = shared_from_this(), lane, work = std::move(work), pending,
-                       pass]() mutable {
-    asio::co_spawn(lane->thread().context(), work(std::move(self), *lane, pending, std::move(pass)),
-                   [pending](std::exception_ptr thrown) {
-                     // Out of memory, or a bug: the caller must hear of it, not wait for ever.
-                     if (thrown) {
-                       pending->complete(fail(Code::kInternal, "an exception ended the request"));
-                     }
-                   });
-  });
+  lane->thread().post(
+      [self = shared_from_this(), lane, work = std::move(work), pending, pass]() mutable {
+        headrace::spawn(
+            lane->thread().context(),
+            [&] { return work(std::move(self), *lane, pending, std::move(pass)); },
+            [pending] { pending->complete(fail(Code::kInternal, "no memory for the request")); });
+      });
   return pending;
 }
 

@@ -30,7 +30,7 @@ awaitable<Result<void>> AppendUpload::choose_name() {
 
 awaitable<Result<void>> AppendUpload::send_part(Outgoing outgoing) {
   const uint32_t number = outgoing.part->part_number;
-  co_await wait_for_turn(number);
+  if (Result<void> waited = co_await wait_for_turn(number); !waited) co_return waited;
   const Turn turn(*this);
   if (!error_ && temporary_.empty()) {
     if (Result<void> named = co_await choose_name(); !named) error_ = std::move(named.error());

@@ -1,12 +1,7 @@
 // What takes more than one request: its control, as coroutines on one I/O thread.
 #pragma once
 
-#include <boost/asio/associated_executor.hpp>
-#include <boost/asio/async_result.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/post.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -21,27 +16,11 @@
 #include "headrace/base/pending.h"
 #include "headrace/base/result.h"
 #include "headrace/http/asio.h"
+#include "headrace/http/completion.h"
 #include "headrace/http/io_thread.h"
 #include "headrace/store/transfer/remote_root.h"
 
 namespace headrace {
-
-// Calls `begin` with a function, and resumes, on the coroutine's own thread, with what that
-// function is called with: once, on any thread, perhaps before `begin` returns.
-template <class T, class Begin>
-awaitable<T> completion(Begin begin) {
-  using Token = asio::use_awaitable_t<Executor>;
-  const auto initiate = [](auto resume, Begin start) {
-    const Executor executor = asio::get_associated_executor(resume);
-    start(std::move_only_function<void(T)>([executor, resume = std::move(resume)](T value) mutable {
-      asio::post(executor, [resume = std::move(resume), value = std::move(value)]() mutable {
-        std::move(resume)(std::move(value));
-      });
-    }));
-  };
-  Token token;
-  return asio::async_initiate<Token, void(T)>(initiate, token, std::move(begin));
-}
 
 // Waits for what another thread completes.
 template <class T>
@@ -72,7 +51,7 @@ class Change : public std::enable_shared_from_this<Change> {
   // Runs the coroutine that `make` returns, which is called at once, on this thread, and calls
   // `done` with its result when all that the coroutine held has been released: before start()
   // returns if this is its I/O thread and there is nothing to wait for.
-  // Errors: kCancelled if the engine has stopped: then neither is run.
+  // Errors: of `done` alone: kCancelled if the engine has stopped; kInternal if memory is lacking.
   template <class T, class Make>
   void start(Make make, std::move_only_function<void(Result<T>)> done);
   // Asks the requests in progress, and those to come, to end.
@@ -112,10 +91,20 @@ class Change : public std::enable_shared_from_this<Change> {
   IoThread& thread_;
 
  private:
+  // Counts a coroutine.
+  class Running {
+   public:
+    explicit Running(Change& change) : change_(change) { ++change_.running_count_; }
+    ~Running() { --change_.running_count_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    Change& change_;
+  };
   template <class T>
   static awaitable<void> run(std::shared_ptr<Change> self, awaitable<Result<T>> work,
-                             std::move_only_function<void(Result<T>)> done,
-                             std::shared_ptr<Gate::Pass> pass);
+                             std::shared_ptr<Pending<T>> outcome, std::shared_ptr<Gate::Pass> pass);
 
   bool cancelled_ = false;
   uint32_t running_count_ = 0;
@@ -125,33 +114,42 @@ class Change : public std::enable_shared_from_this<Change> {
 
 template <class T, class Make>
 void Change::start(Make make, std::move_only_function<void(Result<T>)> done) {
-  std::shared_ptr<Gate::Pass> pass = remote_->engine().gate->enter();
-  if (pass == nullptr) {
-    done(std::unexpected(Error(Code::kCancelled, "the engine was stopped").with_url(url_)));
-    return;
+  std::shared_ptr<Pending<T>> outcome;
+  try {
+    outcome = std::make_shared<Pending<T>>();
+    outcome->then(std::move(done));
+    std::shared_ptr<Gate::Pass> pass = remote_->engine().gate->enter();
+    if (pass == nullptr) {
+      outcome->complete(
+          std::unexpected(Error(Code::kCancelled, "the engine was stopped").with_url(url_)));
+      return;
+    }
+    asio::dispatch(thread_.context(), [self = shared_from_this(), work = make(), outcome,
+                                       pass = std::move(pass)]() mutable {
+      spawn(
+          self->thread_.context(),
+          [&] { return run<T>(self, std::move(work), outcome, std::move(pass)); },
+          [self, outcome] {
+            outcome->complete(fail(Code::kInternal, "no memory"));
+            self->wake();
+          });
+    });
+  } catch (const std::exception&) {  // out of memory: the caller must hear of it
+    Result<T> none = fail(Code::kInternal, "no memory");
+    outcome != nullptr ? outcome->complete(std::move(none)) : done(std::move(none));
   }
-  asio::dispatch(thread_.context(), [self = shared_from_this(), work = make(),
-                                     done = std::move(done), pass = std::move(pass)]() mutable {
-    asio::io_context& context = self->thread_.context();
-    asio::co_spawn(context,
-                   run<T>(std::move(self), std::move(work), std::move(done), std::move(pass)),
-                   asio::detached);
-  });
 }
 
 template <class T>
 awaitable<void> Change::run(std::shared_ptr<Change> self, awaitable<Result<T>> work,
-                            std::move_only_function<void(Result<T>)> done,
+                            std::shared_ptr<Pending<T>> outcome,
                             [[maybe_unused]] std::shared_ptr<Gate::Pass> pass) {
-  ++self->running_count_;
   Result<T> result;
-  try {
+  {
+    const Running running(*self);
     result = co_await std::move(work);
-  } catch (const std::exception&) {               // out of memory: the caller must hear of it
-    result = fail(Code::kInternal, "no memory");  // short: its text needs none
   }
-  --self->running_count_;
-  done(std::move(result));
+  outcome->complete(std::move(result));
   self->wake();
 }
 

@@ -1,5 +1,8 @@
 #include "headrace/store/writing/change.h"
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
 #include <new>
 #include <thread>
 

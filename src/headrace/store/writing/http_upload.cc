@@ -63,8 +63,12 @@ awaitable<Result<void>> HttpUpload::clean_up() {
   co_return co_await remove_rest();
 }
 
-awaitable<void> HttpUpload::wait_for_turn(uint32_t part_number) {
-  while (part_number != next_part_) co_await park();
+awaitable<Result<void>> HttpUpload::wait_for_turn(uint32_t part_number) {
+  while (part_number != next_part_) {
+    if (cancelled()) co_return std::unexpected(with_url(Error(Code::kCancelled, "cancelled")));
+    co_await park();
+  }
+  co_return Result<void>();
 }
 
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────

@@ -56,7 +56,8 @@ class HttpUpload : public Upload, public Change {
   static Whole whole_of(const UploadPart& part);
 
   // For parts that follow each other: waits until those before this one have ended.
-  awaitable<void> wait_for_turn(uint32_t part_number);
+  // Errors: kCancelled, if requests are cancelled before.
+  awaitable<Result<void>> wait_for_turn(uint32_t part_number);
   // Ends the turn of a part.
   class Turn {
    public:

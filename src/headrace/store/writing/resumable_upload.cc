@@ -43,7 +43,7 @@ awaitable<Result<ObjectInfo>> ResumableUpload::publish_stream(
 
 awaitable<Result<void>> ResumableUpload::send_part(Outgoing outgoing) {
   const std::shared_ptr<const UploadPart> part = std::move(outgoing.part);
-  co_await wait_for_turn(part->part_number);
+  if (Result<void> waited = co_await wait_for_turn(part->part_number); !waited) co_return waited;
   const Turn turn(*this);
   if (!error_ && session_.empty()) {
     if (Result<void> begun = co_await begin_session(); !begun) error_ = std::move(begun.error());

@@ -68,7 +68,15 @@ awaitable<Result<ObjectInfo>> ServerCopy::copy_in_parts(CopySource source) {
   if (!remote_->engine().writers->add(std::static_pointer_cast<ServerCopy>(shared_from_this()))) {
     co_return std::unexpected(Error(Code::kCancelled, "the engine was stopped").with_url(url_));
   }
-  Result<ObjectInfo> outcome = co_await publish();
+  Result<ObjectInfo> outcome;
+  try {
+    outcome = co_await publish();
+  } catch (const std::exception&) {  // out of memory: what has been sent must not stay
+    outcome = fail(Code::kInternal, "no memory");
+    fail_with(outcome.error());
+    upload_->cancel();
+  }
+  while (in_flight_ > 0) co_await park();
   const Result<void> cleaned = co_await completion<Result<void>>(
       [this](Upload::Done done) { upload_->clean(std::move(done)); });
   if (!outcome && !cleaned) {
