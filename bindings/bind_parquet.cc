@@ -1,16 +1,14 @@
-// Row groups of Parquet files: what to read for them, and the order of their rows.
+// Row groups of Parquet files: what to read for them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "bind.h"
 #include "convert.h"
 #include "errors.h"
-#include "headrace/dataset/row_mix.h"
 #include "headrace/store/reading/column_chunks.h"
 
 namespace headrace::python {
@@ -35,23 +33,11 @@ nb::tuple plan(const Pairs& chunks, uint64_t end, uint64_t max_gap_bytes,
   return nb::make_tuple(requests, locations);
 }
 
-nb::tuple mix(const std::vector<uint64_t>& left, uint64_t seed, uint64_t epoch, uint64_t lane,
-              uint64_t first, uint64_t count) {
-  const RowMix mixed = mix_rows(seed, epoch, lane, first, count, left);
-  nb::list counts;
-  for (const uint64_t each : mixed.counts) counts.append(each);
-  return nb::make_tuple(counts, int64_buffer(mixed.order.size(), [&mixed](std::span<int64_t> out) {
-                          std::ranges::copy(mixed.order, out.begin());
-                        }));
-}
-
 }  // namespace
 
 void bind_parquet(Module& module) {
   module.def("plan_column_chunks", &plan, nb::arg("chunks"), nb::arg("end"),
              nb::arg("max_gap_bytes"), nb::arg("max_request_bytes"));
-  module.def("mix_rows", &mix, nb::arg("left"), nb::kw_only(), nb::arg("seed"), nb::arg("epoch"),
-             nb::arg("lane"), nb::arg("first"), nb::arg("count"));
 }
 
 }  // namespace headrace::python

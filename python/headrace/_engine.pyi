@@ -1189,15 +1189,6 @@ def plan_column_chunks(
     and its offset in that. `end`: where the file's footer begins.
     """
 
-def mix_rows(
-    left: Sequence[int], *, seed: int, epoch: int, lane: int, first: int, count: int
-) -> tuple[list[int], memoryview]:
-    """Draws the rows of a stream, from row `first` on, from row groups that have `left` rows each.
-
-    Returns how many come from each row group, and the order of all these as a buffer of int64. It
-    ends after `count` rows or with the last row of a row group.
-    """
-
 class Credential:
     """A value of the Authorization header, or keys to sign requests with."""
 

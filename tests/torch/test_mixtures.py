@@ -169,6 +169,12 @@ def test_torchs_dataloader_has_the_shares_of_each_epoch(parts: list[Any], worker
     assert [drawn[75 + i] for i in ranks[1]] == [mixture[i] for i in ranks[1]]
 
 
+def test_an_epoch_reaches_datasets_that_torch_has_combined(parts: list[Any]) -> None:
+    both = ConcatDataset([Subset(parts[0], range(10)), parts[1]])
+    mix([both, parts[2]], [1, 1]).set_epoch(3)
+    assert [part._shared.epoch for part in parts] == [3, 3, 3]
+
+
 def test_any_datasets_of_torch_can_be_mixed_for_its_dataloader() -> None:
     class Squares(Dataset[int]):
         def __len__(self) -> int:
@@ -213,6 +219,10 @@ def test_a_state_is_only_for_the_same_mixture(parts: list[Any]) -> None:
         ([], [], "no datasets to mix"),
         ([3, 4], [1], r"weights is \[1\], and there are 2 datasets"),
         ([3, 4], "ab", "weights is 'ab'"),
+        ([3, 4], b"ab", "weights is b'ab'.*give a list or an array"),
+        ([3, 4], {1: 2, 3: 4}, "weights is {1: 2, 3: 4}.*give a list or an array"),
+        ([3, 4], {1, 2}, "weights is {1, 2}.*give a list or an array"),
+        ([3, 4], torch.tensor(3.0), "weights is tensor.*give a list or an array"),
         ([3, 4], [1, "x"], "weights is a list; it must be numbers"),
         ([3, 4], [1, 0], "weight 1 is 0"),
         ([3, 4], [1, -1], "weight 1 is -1"),
@@ -226,6 +236,8 @@ def test_mixtures_that_cannot_be_are_refused(sizes: list[int], weights: Any, mes
         mix(listed(sizes), weights)
     with pytest.raises(headrace.InvalidArgumentError, match="num_samples is 0"):
         mix(listed([3]), [1], 0)
+    with pytest.raises(headrace.InvalidArgumentError, match="num_samples is 9223372036854775808"):
+        mix(listed([3]), [1], 1 << 63)
 
 
 def test_what_is_no_dataset_with_numbers_is_refused(parts: list[Any], tmp_path: Path) -> None:
@@ -235,7 +247,7 @@ def test_what_is_no_dataset_with_numbers_is_refused(parts: list[Any], tmp_path: 
         (7, "datasets is a int; it must be a list"),
         ("ab", "datasets is a str; it must be a list"),
         ([parts[0], 7], "dataset 1 is a int; it must be a dataset with a length"),
-        ([stream, parts[0]], "dataset 0 is a ShardStream, a stream without numbers"),
+        ([stream, parts[0]], "nobody knows how many samples the shards .* have.*headrace index"),
         ([parts[0], mix(parts, [1, 1, 1])], "dataset 1 is a mixture itself"),
     ):
         with pytest.raises(headrace.InvalidArgumentError, match=message):

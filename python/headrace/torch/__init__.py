@@ -1,6 +1,6 @@
 """Objects of a bucket as datasets and batches for torch.
 
-There are seven ways to read them. Begin with the first:
+There are six ways to read them. Begin with the first:
 
 * `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
   order that can be resumed in the middle of an epoch.
@@ -10,7 +10,6 @@ There are seven ways to read them. Begin with the first:
 * `ShardStream` with torch's own DataLoader: samples of tar shards that are compressed, or whose
   samples are small.
 * `ParquetDataset` with torch's own DataLoader: rows of Parquet files.
-* `IterableDataset` with torch's own DataLoader: if you need a stream of samples.
 
 >>> from headrace.torch import Loader, MapDataset
 >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP
@@ -24,7 +23,6 @@ from headrace._base import torch_package  # noqa: F401  # first: it says what to
 from headrace.torch._batch_sampler import BatchSampler
 from headrace.torch._batch_steps import BatchSoFar
 from headrace.torch._collate import collate
-from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
 from headrace.torch._mix import mix
@@ -38,7 +36,6 @@ from headrace.torch._weighted_sampler import WeightedSampler
 __all__ = [
     "BatchSampler",
     "BatchSoFar",
-    "IterableDataset",
     "Loader",
     "LoaderStats",
     "MapDataset",
@@ -56,7 +53,6 @@ __all__ = [
 for _public in (
     BatchSampler,
     BatchSoFar,
-    IterableDataset,
     Loader,
     LoaderStats,
     MapDataset,

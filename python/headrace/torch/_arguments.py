@@ -103,6 +103,11 @@ class Ranks:
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return self._sent
 
+    @property
+    def are_given(self) -> bool:
+        """Whether the user said so."""
+        return self._given is not None
+
     def now(self) -> tuple[int, int]:
         """Return rank and world size; (0, 1) if nothing says that there are other ranks."""
         return self._known() or (0, 1)

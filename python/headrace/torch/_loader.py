@@ -48,6 +48,7 @@ from headrace.torch._signatures import (
 from headrace.torch._skipping import NOTHING, Skipped, Skipping, Skips
 from headrace.torch._source import source_of
 from headrace.torch._to_device import CopiedAhead, choose_device, opened
+from headrace.torch._units import Lanes
 
 if TYPE_CHECKING:
     import numpy
@@ -172,7 +173,7 @@ class LoaderStats:
 
 
 class Loader(Generic[Batch]):
-    """Batches of a `MapDataset`, read ahead by the engine, in an order that can be resumed.
+    """Batches of a dataset, read ahead by the engine, in an order that can be resumed.
 
     There are no worker processes. The engine reads batches ahead, and threads run the dataset's
     transform. This is fast if the transform releases the GIL most of the time, as image decoders,
@@ -196,6 +197,14 @@ class Loader(Generic[Batch]):
     from epoch to epoch. The neighbouring ranges of a block that are in one batch are read by one
     request (`headrace.ParallelOptions.max_gap_bytes`). If `batch_size` is a multiple of the window,
     each block is in one batch. A larger window mixes better and takes more requests.
+
+    **Units.** Rows of a `ParquetDataset` lie in row groups, and samples of a `ShardStream` in
+    shards, each of which is read once for all of its samples that a rank has. With `shuffle`, the
+    units come in a random order, and samples are shuffled within a window of the size that the
+    dataset says (``shuffle_groups``, ``shuffle_window``). An epoch's order is cut into as many
+    pieces as there are ranks, so that each rank reads units of its own; the state keeps how, and
+    after a resume with other ranks they share what is left of the pieces, until the epoch ends.
+    Rows without a transform become a dict of columns.
 
     **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another one. If you
     leave an iterator before its end, the next one begins the next epoch. ``next(iter(loader))``
@@ -250,8 +259,11 @@ class Loader(Generic[Batch]):
         ...         train(images, labels)
 
     Args:
-        dataset: a `MapDataset`, a `ShardDataset`, or the result of torch's ``ConcatDataset``,
-            ``Subset`` or ``random_split`` with such datasets.
+        dataset: a dataset of this module: a `MapDataset`, `ShardDataset`, `TokenDataset`,
+            `ParquetDataset`, or `ShardStream` with an index of its members; a
+            `mix` of some; or the result of torch's ``ConcatDataset`` with such datasets, or of its
+            ``Subset`` or ``random_split`` with such as are not read in **units**. What `Loader`
+            says itself, such as ``shuffle``, is left out in a dataset.
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
         max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
             the stored size of their objects. An object larger than this is a batch of its own.
@@ -538,6 +550,11 @@ class Loader(Generic[Batch]):
         self._batching = order.batching
         self._ranks = order.ranks
         self._place = order.place
+        require(
+            max_wait_s is None or source.units is None,
+            "max_wait_s is about samples that are read one by one, and the dataset is read in "
+            "units of many",
+        )
         self._max_wait_s = _max_wait_s(max_wait_s, order)
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
         self._prefetch_bytes = prefetch_bytes
@@ -862,6 +879,7 @@ class Loader(Generic[Batch]):
                     self, rest, self._place.count, self._place.epoch, world_size,
                 )  # fmt: skip
             self._place = place
+        place.lay(Lanes(world_size, self._batch_size or 1))
         place.begun = True
         try:
             requests = requests_of(place, self._steps(place))

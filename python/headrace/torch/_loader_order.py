@@ -18,6 +18,7 @@ from headrace.torch._place import Place
 from headrace.torch._sampled import ByThem, Sampled
 from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._source import Source
+from headrace.torch._units import UnitsDrawn
 from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = ["Ordered", "ordered"]
@@ -60,6 +61,11 @@ def ordered(
     drop_last = flag("drop_last", drop_last)
     ranks = Ranks(rank, world_size)
     if batch_sampler is not None:
+        require(
+            source.units is None,
+            "batch_sampler names single samples, and the dataset is read in units of many: leave "
+            "it out",
+        )
         given = {
             "batch_size": batch_size is not None,
             "max_batch_bytes": max_batch_bytes is not None,
@@ -86,6 +92,18 @@ def ordered(
         limits = BatchLimits(max_size=batch_size, max_bytes=max_batch_bytes, drop_last=drop_last)
         costs = Costs(source, len(source), None, limits, refuse_oversized=False)
         batching = ByCost(costs, limits, _nobody)
+    if source.units is not None:
+        _refuse("a dataset", "is read in units of many samples", {"sampler": sampler is not None})
+        require(
+            rule.block_size == 0,
+            "shuffle is 'block', and the dataset has units of its own, whose samples stay "
+            "together: say shuffle=True",
+        )
+        drawn = UnitsDrawn(source.units, len(source), rule.shuffle)
+        if mixture is not None:
+            drawn = mixture.drawn_in_units(source.units, rule.shuffle)
+        place = Place(source, seed, rule.shuffle, drawn)
+        return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     if mixture is not None:
         _refuse("a mixture", "says the order", {"sampler": sampler is not None})
         place = rule.place(source, seed, mixture)

@@ -10,16 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from headrace import _engine
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
-from headrace.torch._arguments import count, seed_or_epoch
+from headrace.torch._arguments import int64_count, seed_or_epoch
 from headrace.torch._batch_costs import numbers_of
 from headrace.torch._shared_place import SharedPlace
 from headrace.torch._signatures import Item
+from headrace.torch._units import Units, UnitsDrawn
 
 if TYPE_CHECKING:
     import numpy
@@ -58,15 +59,16 @@ def mix(
         ...     print(len(batch))  # doctest: +SKIP
 
     Args:
-        datasets: the datasets, each with a length; for `Loader`, of this package.
+        datasets: the datasets, each with a length; for `Loader`, of this package, and there
+            `ParquetDataset` and `ShardStream` with an index are taken, too.
         weights: of each dataset, in proportion to the others.
         num_samples: the samples of an epoch, of all ranks together. Default: as many as the
             datasets have together.
 
     Raises:
         InvalidArgumentError: an argument cannot work: there is not one weight for each dataset, a
-            weight is not above 0 and finite, a dataset is a stream, a mixture, or has no samples,
-            or there are more than 4096.
+            weight is not above 0 and finite, a dataset is a mixture or has no samples, nobody
+            knows how many it has, or there are more than 4096.
     """
     return Mixture(datasets, weights, num_samples)
 
@@ -108,15 +110,14 @@ class Mixture(Dataset[Item]):
     ) -> None:
         self.datasets = _checked(datasets)
         given: Any = weights
+        is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
         require(
-            hasattr(given, "__len__")
-            and not isinstance(given, str)
-            and len(given) == len(self.datasets),
-            f"weights is {given!r}, and there are {len(self.datasets)} datasets: give a number for "
-            "each",
+            (is_list or getattr(given, "ndim", 0) == 1) and len(given) == len(self.datasets),
+            f"weights is {given!r}, and there are {len(self.datasets)} datasets: give a list or an "
+            "array with a number for each",
         )
         self._weights = numbers_of("weights", weights, None, len(self.datasets))
-        sizes: list[int] = [len(part) for part in self.datasets]
+        sizes: list[int] = [_size(part) for part in self.datasets]
         empty = next((i for i, size in enumerate(sizes) if size == 0), None)
         require(empty is None, f"dataset {empty} has no samples")
         *self._begins, total = itertools.accumulate(sizes, initial=0)
@@ -124,7 +125,7 @@ class Mixture(Dataset[Item]):
         self._sizes = sizes
         self._count = total
         if num_samples is not None:
-            self._count = count("num_samples", num_samples, minimum=1)
+            self._count = int64_count("num_samples", num_samples, minimum=1)
         self._in_order = self.shares(shuffle=False)
         self._shared = SharedPlace()  # the epoch of torch's DataLoader
 
@@ -132,12 +133,23 @@ class Mixture(Dataset[Item]):
         """Return the order of an epoch's positions, as numbers of samples of all datasets."""
         return Shares(self._sizes, self._weights, self._count, shuffle)
 
+    def drawn_in_units(self, units: Sequence[Units], shuffle: bool) -> UnitsDrawn:
+        """Return the order, if some of the datasets are read in units."""
+        values: Any = self._weights.numpy()
+        return UnitsDrawn(units, self._count, shuffle, _engine.MixtureSchedule(values))
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that torch's DataLoader reads, as `MapDataset.set_epoch`."""
         self._shared.move(seed_or_epoch("epoch", epoch))
-        for part in self.datasets:
+        parts: list[Any] = [*self.datasets]
+        while parts:
+            part = parts.pop()
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
+            elif isinstance(part, Subset):
+                parts.append(part.dataset)
+            elif isinstance(part, ConcatDataset):
+                parts += part.datasets
 
     def __len__(self) -> int:
         return self._count
@@ -164,6 +176,10 @@ class Mixture(Dataset[Item]):
         made: list[Any] = [None] * len(positions)
         for owner, own in places.items():
             part: Any = self.datasets[owner]
+            require(
+                not isinstance(part, TorchIterableDataset),
+                f"{part!r} has no samples by number: give this mixture to a Loader",
+            )
             numbers = [number for _, number in own]
             read = getattr(part, "__getitems__", None)
             items = [part[i] for i in numbers] if read is None else read(numbers)
@@ -188,13 +204,24 @@ def _checked(datasets: Any) -> list[Any]:
             not isinstance(part, Mixture),
             f"dataset {i} is a mixture itself: give its datasets to the outer mix",
         )
+        is_ours = hasattr(part, "_sample_count")
         require(
-            not isinstance(part, TorchIterableDataset),
-            f"dataset {i} is a {name}, a stream without numbers: mix takes datasets such as "
-            "MapDataset, ShardDataset and TokenDataset",
+            is_ours or not isinstance(part, TorchIterableDataset),
+            f"dataset {i} is a {name}, a stream that is not of headrace, and has no numbers",
         )
         require(
-            hasattr(part, "__getitem__") and hasattr(part, "__len__") and not isinstance(part, str),
+            is_ours
+            or (
+                hasattr(part, "__getitem__")
+                and hasattr(part, "__len__")
+                and not isinstance(part, str)
+            ),
             f"dataset {i} is a {name}; it must be a dataset with a length",
         )
     return list(datasets)
+
+
+def _size(part: Any) -> int:
+    """Return how many samples a dataset has; a stream has no length, for torch's sake."""
+    size = part._sample_count() if hasattr(part, "_sample_count") else len(part)
+    return int(size)

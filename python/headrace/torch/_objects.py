@@ -190,10 +190,11 @@ class Objects:
                 raise
             raise told from error
 
-    @property
-    def _has_labels(self) -> bool:
-        """Whether each object has a label."""
-        return self._label_column is not None
+    def _seed_samples(
+        self, samples: list[Sample], seed: int, epoch: int, positions: Sequence[int]
+    ) -> None:
+        """Give each sample the seed of its position."""
+        _engine.seed_samples(samples, seed, epoch, positions)
 
     def _label(self, samples: list[Sample], indices: Buffer | Sequence[int]) -> None:
         """Give each sample its label; `indices` are the numbers the samples were read by."""

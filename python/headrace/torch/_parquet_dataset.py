@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import sys
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Unpack
 
+import torch
+
 from headrace import _engine
-from headrace._base.errors import CancelledError, HeadraceError, add_note
+from headrace._base.errors import CancelledError, add_note
 from headrace._base.on_error import OnError
 from headrace._base.options import require, require_bytes
 from headrace._base.pyarrow import pyarrow_for
@@ -23,29 +24,24 @@ from headrace._store.settings import StoreOptions
 from headrace._store.store import Store
 from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
 from headrace.torch._error_notes import about_sample
+from headrace.torch._left import Left
 from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
-from headrace.torch._parquet_rows import (
-    OpenGroup,
-    RowReader,
-    Rows,
-    Slot,
-    columns_of,
-    picked,
-    rows_of,
-)
-from headrace.torch._part_stream import PartStream, Start, turn
+from headrace.torch._parquet_part import ParquetPart
+from headrace.torch._parquet_rows import columns_of, joined, picked, rows_of
+from headrace.torch._part_stream import PartStream, Start
 from headrace.torch._seeding import GlobalGenerators
-from headrace.torch._shard_work import Deal, Part
 from headrace.torch._signatures import Item, Made, ParquetKeywords, overload
-from headrace.torch._skipping import Skipped, Skipping, Skips
+from headrace.torch._skipping import Skipped, Skipping
+from headrace.torch._unit_reads import UnitReads
+from headrace.torch._units import UnitsDrawn
 
 __all__ = ["ParquetDataset"]
 
 _SUFFIXES = (".parquet",)
 _PREFETCH_BYTES = 256 << 20
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 8 << 20  # that are taken out of the row groups, at most
+# That are taken out of small row groups together.
+_ROWS_AT_ONCE, _BYTES_AT_ONCE, _GROUPS_AT_ONCE = 1024, 64 << 10, 32
 _MOST_REQUESTS_AHEAD = 128  # each has a place in the engine, of a local file a descriptor
-_ORDERS = 1 << 62  # seeds of the orders of row groups are none of their rows'
 _INSTEAD = {
     "batch": "it is called batch_size",
     "collate_fn": "with batch_size, the transform gets all rows of a batch as a pyarrow.Table",
@@ -63,7 +59,7 @@ class ParquetDataset(PartStream[Item]):
 
     The footers of all files are read when it is made, many at the same time. Then only the chunks
     of the wanted columns are read, ahead of their use, and pyarrow decodes them. Use it with
-    torch's DataLoader, or in a plain ``for`` loop.
+    `Loader`, with torch's DataLoader, or in a plain ``for`` loop: the order is the same.
 
     **Rows or batches.** Without `batch_size`, an item is a row: a dict of Python's numbers, texts,
     bytes and so on, and of tensors for lists of numbers; a transform gets this dict. With
@@ -71,17 +67,16 @@ class ParquetDataset(PartStream[Item]):
     is a dict of tensors for columns of numbers and of lists for others. That is much faster, since
     no Python runs per row. Give ``batch_size=None`` to torch's DataLoader then.
 
-    **Order.** With ``shuffle=True``, each epoch has an order of all row groups, and one of the rows
-    in each, that depend on `seed` and the epoch alone. Each reader has `shuffle_groups` of its row
-    groups open, and takes each row from one of them at random. The epoch is the one that
-    `set_epoch` names, at first 0.
+    **Order.** With ``shuffle=True``, each epoch has an order of all row groups, and the rows of
+    every `shuffle_groups` that follow each other are shuffled together. It depends on `seed` and
+    the epoch alone. Each pass is of the next epoch, from 0 on; `set_epoch` names another one.
 
-    **Ranks and workers** share the row groups, and all ranks yield the same number of items. A row
-    group is cut where that is necessary; both readers then read it.
+    **Ranks and workers** each take a piece of this order, and all ranks yield the same number of
+    items. Where a piece begins amid a row group, both readers read it.
 
-    **State.** `state_dict` records what was yielded. A reader that continues reads its open row
-    groups again. To continue with other ranks or workers, give `load_state_dict` the states of all
-    readers.
+    **State.** `state_dict` records what was yielded. A reader that continues reads again the row
+    groups of which rows are left. To continue with other ranks or workers, give `load_state_dict`
+    the states of all readers.
 
     There is no ``len()``; `row_count` says how many rows there are.
 
@@ -112,26 +107,26 @@ class ParquetDataset(PartStream[Item]):
         shuffle: whether each epoch has an order of its own.
         seed: of that order and of the rows' own seeds; any integer from 0 to 2^63 - 1. Give the
             same to every rank.
-        shuffle_groups: from how many row groups each reader takes its rows, if it shuffles. All of
-            them are in memory, decoded.
+        shuffle_groups: the rows of how many row groups are shuffled together, with `shuffle`. That
+            many are in memory, decoded, and one more.
         uneven: how to treat a remainder of fewer rows than ranks: ``"drop"`` leaves it out,
             ``"pad"`` repeats the first rows of the epoch's order, ``"keep"`` gives it to the first
             ranks.
         on_error: ``"raise"``: a file or row group that cannot be read is an error, and so is what
             the transform raises. ``"skip"``: the file, row group, row or (with `batch_size`) batch
-            is left out; ranks may then yield unequal numbers of rows. The log names each file that
-            is left out when the dataset is made, then the first one of a pass, and says at its end
-            how many rows there were. A function: it is called with the error, which has the file's
-            ``url`` and, of a transform, the row's number as ``index``; what it raises ends the
-            pass. Other errors are raised in any case, as by `Loader`.
+            is left out; batches are shorter without rows of theirs, and ranks may yield unequal
+            numbers of rows. The log names each file that is left out when the dataset is made, then
+            the first one of a pass, and says at its end how many rows there were. A function: it is
+            called with the error, which has the file's ``url`` and, of a transform, the row's
+            number as ``index``; what it raises ends the pass. Other errors are raised in any case,
+            as by `Loader`.
         max_skipped: how many rows each reader may leave out in a pass; one more is a
             `CorruptDataError` that names the first ones. A row group counts as its rows. Default:
             1 % of the epoch's rows, and at least 10.
         prefetch_bytes: how much each process reads ahead of the row groups that are open. Default:
-            256 MiB, and at most a quarter of the memory budget. One row group is always read ahead.
-        seed_generators: whether the global random generators are seeded for each call of a
-            transform, as for `IterableDataset`.
-        rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
+            256 MiB, and at most a quarter of the memory budget. Something is always read ahead.
+        seed_generators: as for `ShardStream`.
+        rank: which of `world_size` trainer processes this is; as for `ShardStream`.
         world_size: see `rank`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
@@ -189,7 +184,8 @@ class ParquetDataset(PartStream[Item]):
             batch_size is not None or not drop_last,
             "drop_last leaves out a short batch, and there is no batch_size",
         )
-        self._open_groups = count("shuffle_groups", shuffle_groups, minimum=1) if shuffle else 1
+        self._shuffle_groups = count("shuffle_groups", shuffle_groups, minimum=1)
+        self._open_groups = self._shuffle_groups if shuffle else 1
         skipping = Skipping.of(on_error, max_skipped)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
@@ -269,21 +265,27 @@ class ParquetDataset(PartStream[Item]):
         places: dict[int, list[int]] = {}
         for at, number in enumerate(wanted):
             places.setdefault(self._groups.group_of(number), []).append(at)
-        order = array("q", bytes(8 * len(wanted)))
-        taken, done = [], 0
+        taken, of_taken = [], []
         for group, table in self._tables(list(places)):
-            own = places[group]
-            first = self._groups.firsts[group]
-            own_rows = array("q", [wanted[at] - first for at in own])
-            taken.append(picked(table, first, memoryview(own_rows)))
-            for at in own:
-                order[at] = done
-                done += 1
+            own = torch.tensor(places[group], device="cpu")
+            rows = torch.tensor(wanted, device="cpu")[own] - self._groups.firsts[group]
+            taken.append(picked(table, rows))
+            of_taken.append(own)
             self._last = group, table
-        rows = Rows.joined(taken, memoryview(order))
+        rows_there = joined(taken, of_taken)
         if self._batch_size is not None:
-            return self._made_batch(rows, self.epoch)
-        return list(self._made_rows(rows, self.epoch))
+            return self._made_batch(rows_there, wanted, self.epoch)
+        return list(self._made_rows(rows_there, wanted, self.epoch))
+
+    # ---- as a part of what a `Loader` reads
+
+    def _sample_count(self) -> int:
+        return self.row_count
+
+    def _as_part(self) -> ParquetPart:
+        return ParquetPart(
+            self._groups, self._shuffle_groups, self._transform, self._chosen, repr(self)
+        )
 
     # ---- order
 
@@ -293,8 +295,29 @@ class ParquetDataset(PartStream[Item]):
             "uneven": self._uneven,
         }
 
-    def _reader_from(self, start: Start) -> RowReader:
-        return RowReader(start, self._place.seed)
+    def _first_base(self) -> Left:
+        return Left(((0, self.row_count),))
+
+    def _base_of(self, state: Any) -> Left:
+        return Left.from_state(state, self.row_count)
+
+    def _left_of(self, starts: Sequence[Start]) -> Left:
+        gone, base = [], starts[0].base
+        assert isinstance(base, Left)
+        for each in starts:
+            begin, _ = self._share(each)
+            gone.append((begin, begin + each.yielded))
+        return base.without(gone)
+
+    def _share(self, start: Start) -> tuple[int, int]:
+        """Return the places of a reader's share in what is left for all."""
+        assert isinstance(start.base, Left)
+        quotas = self._quotas(start, len(start.base))
+        begin = sum(quotas[: start.lane])
+        return begin, begin + quotas[start.lane]
+
+    def _reader_from(self, start: Start) -> _Reader:
+        return _Reader(start)
 
     def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:  # noqa: ARG002
         left_out = self._groups.left_out
@@ -327,64 +350,79 @@ class ParquetDataset(PartStream[Item]):
 
     # ---- reading
 
-    def _iterate(self, reader: RowReader) -> Iterator[Item]:
+    def _iterate(self, reader: _Reader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
-        start = reader.start
+        start, rule = reader.start, self._skipping
         self._tell(start.lane, start.lanes, start.world_size)
-        deal, quotas = self._deal(start)
-        assert quotas is not None
-        quota = quotas[start.lane]
-        skips = self._skips(start)
-        feed = _Feed(self, reader, deal, skips)
+        skips, told = self._skips(start), set[int]()
+        pieces = _Pieces(self, start)
         is_barren = True
-        try:
-            while reader.yielded < quota and feed.fill():
-                left = quota - reader.yielded
-                if self._batch_size is None:
-                    reader.keep()
-                    rows = reader.draw(min(left, self._at_once(feed)))
-                    for item in self._made_rows(rows, start.epoch, self._skipping):
-                        if isinstance(item, Skipped):
-                            skips.add([item])
-                            reader.count_row(skipped=skips.count)
-                            continue
-                        reader.count_row()
-                        is_barren = False
-                        box = [item]
-                        del item  # nothing here refers to it after it was yielded
-                        yield box.pop()
-                        _require_same_process(forks)
+
+        def items(piece: _Piece, handled: BaseException | None) -> Iterator[tuple[int, Any]]:
+            """Yield what is made of rows, and how many rows are done with it."""
+            there = [n for place, n in enumerate(piece.numbers) if place not in piece.lost]
+            size, begin = self._batch_size or 1, 0
+            made = None
+            if self._batch_size is None and there:
+                made = self._made_rows(piece.table, there, start.epoch, rule)
+            for at in range(0, len(piece.numbers), size):
+                rows = range(at, min(at + size, len(piece.numbers)))
+                lost = [place for place in rows if place in piece.lost] if piece.lost else ()
+                for place in lost:
+                    error, number = piece.lost[place], piece.numbers[place]
+                    if not rule.may_skip(error, handled):
+                        raise error
+                    groups, group = self._groups, self._groups.group_of(number)
+                    what = f"row group {groups.number_in_file[group]}"
+                    skips.add([Skipped(error, groups.url(group), part=what)], again=group in told)
+                    told.add(group)
+                    reader.skipped = skips.count
+                if len(lost) == len(rows):
+                    reader.done += len(rows)
+                    continue
+                end = begin + len(rows) - len(lost)
+                if made is not None:
+                    yield 1, next(made)
                 else:
-                    wanted = min(left, self._batch_size)
-                    drawn = [reader.draw(wanted)]
-                    while (missing := wanted - sum(map(len, drawn))) > 0 and feed.fill():
-                        drawn.append(reader.draw(missing))
-                    if missing > 0 and self._drop_last:
-                        break
-                    batch = self._made_batch(Rows.joined(drawn), start.epoch, self._skipping)
-                    del drawn
-                    if isinstance(batch, Skipped):
-                        skips.add([batch])
+                    table = piece.table.slice(begin, end - begin)
+                    yield len(rows), self._made_batch(table, there[begin:end], start.epoch, rule)
+                begin = end
+
+        try:
+            while (piece := pieces.next()) is not None:
+                for done, item in items(piece, sys.exception()):
+                    reader.done += done
+                    if isinstance(item, Skipped):
+                        skips.add([item])
                         reader.skipped = skips.count
-                        reader.keep()
                         continue
-                    reader.keep()
                     is_barren = False
-                    box = [batch]
-                    del batch
+                    box = [item]
+                    del item  # nothing here refers to it after it was yielded
                     yield box.pop()
-                    _require_same_process(forks)
+                    if forks != fork_epoch():
+                        raise CancelledError(
+                            "this iterator was made before a fork, in the parent process; make one "
+                            "here"
+                        )
             skips.tell_total()
             # A reader cannot know it of the others, or of what others have yielded before.
-            is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
-            if skips.count > 0 and is_barren and is_all and start.yielded == 0:
+            is_all = start.lanes == 1 and start.base == self._first_base() and not start.yielded
+            if skips.count > 0 and is_barren and is_all:
                 raise skips.nothing_left(None)
         finally:
-            feed.close(is_here=forks == fork_epoch())
+            pieces.close(is_here=forks == fork_epoch())
 
-    def _at_once(self, feed: _Feed) -> int:
-        return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(feed.row_bytes, 1)))
+    def _at_once(self) -> int:
+        """Return how many rows are taken out of the row groups together: whole batches."""
+        groups, rows = self._groups, self.row_count
+        stored_bytes = sum(map(groups.size_bytes, range(len(groups))))
+        in_bytes = min(_BYTES_AT_ONCE, self._ahead_bytes() // 4) * rows // max(stored_bytes, 1)
+        of_group = -(-rows // len(groups))
+        size = min(_ROWS_AT_ONCE, max(of_group, min(in_bytes, _GROUPS_AT_ONCE * of_group)))
+        batch_size = self._batch_size or 1
+        return max(1, size // batch_size) * batch_size
 
     def _reads_here(self) -> GroupReads:
         reads = self._reads
@@ -428,20 +466,25 @@ class ParquetDataset(PartStream[Item]):
 
     # ---- what is made of rows
 
-    def _made_batch(self, rows: Rows, epoch: int, rule: Skipping | None = None) -> Any:
+    def _made_batch(
+        self, table: Any, numbers: Sequence[int], epoch: int, rule: Skipping | None = None
+    ) -> Any:
         if self._transform is None:
-            return columns_of(rows.table)
-        return self._made(self._transform, rows.table, rows.number(0), epoch, len(rows), rule)
+            return columns_of(table)
+        return self._made(self._transform, table, numbers[0], epoch, len(numbers), rule)
 
-    def _made_rows(self, rows: Rows, epoch: int, rule: Skipping | None = None) -> Iterator[Any]:
-        items = rows_of(rows.table)
+    def _made_rows(
+        self, table: Any, numbers: Sequence[int], epoch: int, rule: Skipping | None = None
+    ) -> Iterator[Any]:
+        items = rows_of(table)
         items.reverse()
-        if self._transform is None:
-            while items:
-                yield items.pop()
-            return
-        for row in range(len(rows)):
-            yield self._made(self._transform, items.pop(), rows.number(row), epoch, 1, rule)
+        for number in numbers:
+            row = items.pop()
+            if self._transform is not None:
+                row = self._made(self._transform, row, number, epoch, 1, rule)
+            box = [row]
+            del row
+            yield box.pop()
 
     def _made(
         self,
@@ -497,116 +540,81 @@ class ParquetDataset(PartStream[Item]):
         return f"{class_name(self)}({urls}, {count})"
 
 
-class _Feed:
-    """Opens row groups for a reader, and reads further ones ahead."""
+class _Reader:
+    """How many rows of its share one reader has yielded, or left out."""
 
-    def __init__(
-        self, dataset: ParquetDataset[Any], reader: RowReader, deal: Deal, skips: Skips
-    ) -> None:
-        self._dataset, self._reader, self._skips = dataset, reader, skips
-        self._most_open = dataset._open_groups
-        self._groups = dataset._groups
-        start = reader.start
-        place = dataset._place.at(start.epoch)
-        self._order, self._seed, self._epoch = place.order(), place.seed, start.epoch
-        self._shuffles = dataset._shuffles
-        self._most_ahead = dataset._ahead_bytes()
-        self._ahead: deque[tuple[Part, GroupRead]] = deque()
-        self._size_bytes = self._request_count = 0  # of what is read ahead
-        of_state = [slot.part for slot in reader.slots if slot.left > 0]
-        self._parts = itertools.chain(of_state, self._new_parts(deal))
-        self.row_bytes = 0
-        """Of the rows of the row group that was opened last, on average."""
+    def __init__(self, start: Start) -> None:
+        self.start, self.done, self.skipped = start, start.yielded, start.skipped
 
-    def fill(self) -> bool:
-        """Open row groups until enough of them are; return whether there are rows."""
-        slots = self._reader.slots
-        for slot in slots:
-            if slot.left > 0 and slot.group is None:  # of the state
-                self._open_next(slot)
-        at = 0
-        while at < self._most_open:
-            if at < len(slots) and slots[at].left > 0:
-                at += 1
-            elif (opened := self._new_slot()) is None:
-                if at == len(slots):
-                    break
-                del slots[at]
-            else:
-                slots[at : at + 1] = [opened]
-        self._read_ahead()
-        return len(slots) > 0
+    def now(self) -> Start:
+        return replace(self.start, yielded=self.done, skipped=self.skipped)
+
+
+class _Piece:
+    """Some rows that were read, one after the other in the order of an epoch."""
+
+    def __init__(self, reads: UnitReads) -> None:
+        found, lost = reads.take_units()
+        self.numbers: list[int] = reads.indices.tolist()
+        self.lost = {place: error for error, places in lost for place in places.tolist()}
+        """The places of rows whose row groups could not be read, and why."""
+        self.table: Any = None
+        """The other rows."""
+        if found:
+            self.table = joined(*zip(*found, strict=True))
+
+
+class _Pieces:
+    """The rows of a reader's share in pieces, of which further ones are read ahead."""
+
+    def __init__(self, dataset: ParquetDataset[Any], start: Start) -> None:
+        self._part = part = dataset._as_part()
+        self._groups, self._most_ahead = dataset._groups, dataset._ahead_bytes()
+        assert isinstance(start.base, Left)
+        self._base = start.base
+        drawn = UnitsDrawn([part.units], dataset.row_count, dataset._shuffles)
+        self._order = drawn.order(dataset._place.seed, start.epoch)
+        self._at, self._end = dataset._share(start)
+        self._at += start.yielded
+        self._size = dataset._at_once()
+        self._ahead: deque[UnitReads] = deque()
+        self._size_bytes = self._request_count = 0  # of the row groups that they have begun
+
+    def next(self) -> _Piece | None:
+        """Wait for the next piece; None: there is none."""
+        self._fill()
+        if not self._ahead:
+            return None
+        reads = self._ahead.popleft()
+        self._count(reads, -1)
+        self._fill()
+        return _Piece(reads)
+
+    def _fill(self) -> None:
+        while self._at < self._end and (
+            not self._ahead
+            or (self._size_bytes < self._most_ahead and self._request_count < _MOST_REQUESTS_AHEAD)
+        ):
+            end = min(self._at + self._size, self._end)
+            numbers = self._order.numbers(self._base.positions(self._at, end))
+            self._ahead.append(self._part._start(numbers))
+            self._count(self._ahead[-1], 1)
+            self._at = end
+
+    def _count(self, reads: UnitReads, sign: int) -> None:
+        for group in reads.begun:
+            self._size_bytes += sign * self._groups.size_bytes(group)
+            self._request_count += sign * len(self._groups.requests(group))
 
     def close(self, *, is_here: bool) -> None:
         """Read no more; unless this is another process than began to."""
-        for slot in self._reader.slots:
-            slot.group = None
         if is_here:
-            for _, read in self._ahead:
-                read.cancel()
-            for _, read in self._ahead:
-                read.drain()
+            for reads in self._ahead:
+                reads.cancel()
+            for reads in self._ahead:
+                reads.drain()
+            self._part.let_go()
         self._ahead.clear()
-
-    def _new_slot(self) -> Slot | None:
-        """Open the next part that can be read; None: there is none."""
-        while self._read_ahead():
-            slot = Slot(self._ahead[0][0])
-            self._reader.begun += 1
-            if self._open_next(slot):
-                return slot
-        return None
-
-    def _open_next(self, slot: Slot) -> bool:
-        """Open the part that was read ahead first, in this slot; false: it is left out."""
-        self._read_ahead()
-        part, read = self._ahead.popleft()
-        self._size_bytes -= read.size_bytes
-        self._request_count -= read.request_count
-        assert part is slot.part
-        group = read.group
-        self._read_ahead()
-        handled = sys.exception()
-        try:
-            table = read.table()
-        except HeadraceError as error:
-            if not self._dataset._skipping.may_skip(error, handled):
-                raise
-            part_of_file = f"row group {self._groups.number_in_file[group]}"
-            self._skips.add(
-                [Skipped(error, self._groups.url(group), samples=slot.left, part=part_of_file)]
-            )
-            self._reader.skipped = self._skips.count
-            slot.leave_out()
-            return False
-        [seed] = _engine.sample_seeds(self._seed, self._epoch, _ORDERS + group, _ORDERS + group + 1)
-        order = _engine.Order(table.num_rows, seed, self._epoch, self._shuffles)
-        slot.group = OpenGroup(table, self._groups.firsts[group], order, shuffled=self._shuffles)
-        self.row_bytes = table.nbytes // table.num_rows
-        return True
-
-    def _read_ahead(self) -> bool:
-        """Begin to read what may be; return whether anything is under way."""
-        while not self._ahead or (
-            self._size_bytes < self._most_ahead and self._request_count < _MOST_REQUESTS_AHEAD
-        ):
-            part = next(self._parts, None)
-            if part is None:
-                break
-            group = self._order[turn(part.position, len(self._groups))]
-            read = self._dataset._reads_here().start(group)
-            self._ahead.append((part, read))
-            self._size_bytes += read.size_bytes
-            self._request_count += read.request_count
-        return len(self._ahead) > 0
-
-    def _new_parts(self, deal: Deal) -> Iterator[Part]:
-        lane = self._reader.start.lane
-        for number in itertools.count(self._reader.begun):
-            part = deal.item(lane, number)
-            if part is None:
-                return
-            yield part
 
 
 def _names(columns: Any) -> tuple[str, ...]:
@@ -626,10 +634,3 @@ def _size(ahead: GroupRead | int) -> int:
 
 def _request_count(ahead: GroupRead | int) -> int:
     return 0 if isinstance(ahead, int) else ahead.request_count
-
-
-def _require_same_process(forks: int) -> None:
-    if forks != _engine.fork_epoch():
-        raise CancelledError(
-            "this iterator was made before a fork, in the parent process; make one here"
-        )

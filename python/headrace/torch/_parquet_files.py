@@ -150,6 +150,10 @@ class GroupReads:
     def budget_bytes(self) -> int:
         return int(self._here.opened()[0].budget_bytes)
 
+    def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
+        """Return the engine and the reader of this process."""
+        return self._here.opened()
+
     def start(self, group: int) -> GroupRead:
         """Begin to read a row group, and the footer of its file if that is no longer known."""
         groups = self._groups
@@ -169,6 +173,10 @@ class GroupRead:
         self.size_bytes = groups.size_bytes(group)
         self.request_count = len(groups.requests(group))
         self._groups, self._reads, self._metadata = groups, reads, metadata
+
+    def poll(self) -> bool:
+        """Return whether its bytes are there."""
+        return self._reads.poll(0)
 
     def cancel(self) -> None:
         """Ask for an early end."""

@@ -1,173 +1,36 @@
-"""Rows of Parquet files on their way: which come next, and as which values."""
+"""Rows of Parquet files as tables of pyarrow, and as values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from headrace import _engine
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.pyarrow import pyarrow_for
-from headrace.torch._part_stream import Start
-from headrace.torch._shard_work import Part
 
-__all__ = ["OpenGroup", "RowReader", "Rows", "Slot", "columns_of", "picked", "rows_of"]
+__all__ = ["columns_of", "joined", "picked", "rows_of"]
 
 _WHAT = "ParquetDataset"
 _Made = TypeVar("_Made")
 
 
-class Rows:
-    """Some rows: a ``pyarrow.Table``, and the number of each in the dataset."""
-
-    def __init__(self, table: Any, first: int, places: range | memoryview) -> None:
-        self.table = table
-        # Row i has the number first + places[i], or that of row places[i] of the parts together.
-        self._first, self._places = first, places
-        self._parts: Sequence[Rows] = ()
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    def number(self, row: int) -> int:
-        """Return the number of a row."""
-        place = int(self._places[row])
-        for part in self._parts:
-            if place < len(part):
-                return part.number(place)
-            place -= len(part)
-        return self._first + place
-
-    @staticmethod
-    def joined(parts: Sequence[Rows], order: memoryview | None = None) -> Rows:
-        """Return the rows of all parts, in the `order` of their places behind each other."""
-        pyarrow, _ = pyarrow_for(_WHAT)
-        if len(parts) == 1 and order is None:
-            return parts[0]
-        table = pyarrow.concat_tables([each.table for each in parts])
-        if order is not None:
-            table = table.take(_as_array(order))
-        rows = Rows(table, 0, range(table.num_rows) if order is None else order)
-        rows._parts = parts
-        return rows
+def picked(table: Any, places: torch.Tensor) -> Any:
+    """Return the rows of a table at these places."""
+    count = len(places)
+    if bool((places.diff() == 1).all()):
+        return table.slice(int(places[0]) if count > 0 else 0, count)
+    return table.take(_as_array(places))
 
 
-class OpenGroup:
-    """A row group that was read. Its rows come in an order of their own."""
-
-    def __init__(self, table: Any, first: int, order: _engine.Order, *, shuffled: bool) -> None:
-        self._table, self._first, self._order, self._shuffled = table, first, order, shuffled
-
-    def rows(self, begin: int, end: int) -> Rows:
-        """Return the rows at these places of the order."""
-        if not self._shuffled:
-            return Rows(self._table.slice(begin, end - begin), self._first, range(begin, end))
-        return picked(self._table, self._first, self._order.indices(begin, end))
-
-
-def picked(table: Any, first: int, places: memoryview) -> Rows:
-    """Return some rows of a row group, the first of which has the number `first`."""
-    return Rows(table.take(_as_array(places)), first, places)
-
-
-class Slot:
-    """A part from which a reader takes rows, and the row group in which they are once it is open.
-
-    Of a part that begins at its end, there are none.
-    """
-
-    def __init__(self, part: Part, group: OpenGroup | None = None) -> None:
-        self.part, self.group = part, group
-
-    @property
-    def left(self) -> int:
-        return self.part.end - self.part.begin
-
-    def take(self, count: int) -> Rows:
-        """Return the next rows, so many."""
-        begin = self.part.begin
-        self.part = replace(self.part, begin=begin + count)
-        assert self.group is not None
-        return self.group.rows(begin, begin + count)
-
-    def leave_out(self) -> None:
-        """Take no more rows from it."""
-        self.part = replace(self.part, begin=self.part.end)
-
-
-class RowReader:
-    """What one reader has yielded of its share, and where it is.
-
-    It draws each row from one of its slots. A stop loses nothing: rows that were drawn count as
-    yielded from `keep` on, or one by one by `count_row`.
-    """
-
-    def __init__(self, start: Start, seed: int) -> None:
-        self.start = start
-        self.slots = [Slot(part) for part in start.parts]
-        self.begun = start.begun
-        self._seed = seed
-        self._drawn = start.yielded
-        self._kept = start
-        self._since = 0  # rows that were counted since
-        self.skipped = start.skipped
-        """How many rows were left out because of errors, of those that were drawn."""
-
-    @property
-    def yielded(self) -> int:
-        return self._kept.yielded + self._since
-
-    def now(self) -> Start:
-        """Return where a reader begins that is to continue from here."""
-        kept = self._kept
-        if self._since == 0:
-            return kept
-        left = [part.end - part.begin for part in kept.parts]
-        counts, _ = self._mix(left, kept.yielded, self._since)
-        parts = (
-            replace(part, begin=part.begin + count)
-            for part, count in zip(kept.parts, counts, strict=True)
-        )
-        return replace(kept, yielded=self.yielded, parts=tuple(parts))
-
-    def draw(self, count: int) -> Rows:
-        """Return the next rows, at most so many, and none behind the last one of a slot."""
-        counts, order = self._mix([slot.left for slot in self.slots], self._drawn, count)
-        if counts.count(0) == len(counts) - 1:
-            order = None  # all of one slot
-        drawn = [slot.take(each) for slot, each in zip(self.slots, counts, strict=True) if each > 0]
-        self._drawn += sum(counts)
-        return Rows.joined(drawn, order)
-
-    def count_row(self, *, skipped: int | None = None) -> None:
-        """Count one row more, of those that were drawn since `keep`, as yielded; or as left out,
-        which are then so many in all.
-        """
-        self._since += 1
-        if skipped is not None:
-            self.skipped = skipped
-            self._kept = replace(self._kept, skipped=skipped)
-
-    def keep(self) -> None:
-        """Count all rows that were drawn as yielded, and all parts that were begun as begun."""
-        parts = tuple(slot.part for slot in self.slots)
-        self._kept = replace(
-            self.start, yielded=self._drawn, begun=self.begun, parts=parts, skipped=self.skipped
-        )
-        self._since = 0
-
-    def _mix(self, left: list[int], first: int, count: int) -> tuple[list[int], memoryview | None]:
-        if len(left) == 1:
-            return [min(count, left[0])], None
-        start = self.start
-        counts, order = _engine.mix_rows(
-            left, seed=self._seed, epoch=start.epoch, lane=start.lane, first=first, count=count
-        )
-        return counts, order
+def joined(tables: Sequence[Any], places: Sequence[torch.Tensor]) -> Any:
+    """Return the rows of all tables as one table, in which each row has the place it is given."""
+    if len(tables) == 1:
+        return picked(tables[0], places[0].argsort())
+    pyarrow, _ = pyarrow_for(_WHAT)
+    return picked(pyarrow.concat_tables(tables), torch.cat(list(places)).argsort())
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -346,9 +209,9 @@ def _is_of_numbers(kind: Any) -> bool:
     return _is_leaf(kind) or _is_shaped(kind)
 
 
-def _as_array(places: memoryview) -> Any:
-    """Return a buffer of int64 as an array of Arrow, which shares its memory."""
+def _as_array(numbers: torch.Tensor) -> Any:
+    """Return numbers of int64 as an array of Arrow, which shares their memory."""
     pyarrow, _ = pyarrow_for(_WHAT)
     return pyarrow.Array.from_buffers(
-        pyarrow.int64(), len(places), [None, pyarrow.py_buffer(places)]
+        pyarrow.int64(), len(numbers), [None, pyarrow.py_buffer(numbers.numpy())]
     )

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from headrace import _engine
 from headrace._base.errors import CancelledError, HeadraceError
 from headrace._process import tracing
 from headrace._process.process import begin_exit, end_if_overtaken, metrics
@@ -47,6 +46,8 @@ _CLOSE_S = 0.1
 _EXIT_S = 5.0
 # How many samples are tried to find one that takes the place of a batch of which nothing is left.
 _MOST_TRIED = 1000
+# Of units such as row groups, what is read ahead unless the user says so.
+_UNITS_AHEAD_BYTES = 256 << 20
 
 
 class Request(NamedTuple):
@@ -133,6 +134,11 @@ class Recipe:
     def is_direct(self) -> bool:
         """Whether the engine reads straight into the batch tensor."""
         return self.collate_fn is None and self.source.reads_straight
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether a batch is made of whole columns."""
+        return self.collate_fn is None and self.source.has_columns
 
 
 class Batches(Protocol):
@@ -306,6 +312,8 @@ class MadeStep:
         self.size_bytes = size_bytes
         self.batch = reads or recipe.source.start(request.indices)
         self._makers = recipe.source.makers(request.indices)
+        if recipe.is_columnar:
+            self._makers = [_as_it_is] * len(request.indices)
         self._engine = recipe.source.opened()[0]
         self._recipe = recipe
         count = len(request.indices)
@@ -439,8 +447,7 @@ class MadeStep:
             samples = [samples[at] for at in there]
             positions, indices = [positions[at] for at in there], [indices[at] for at in there]
         if samples:
-            _engine.seed_samples(samples, recipe.seed, request.epoch, positions)
-            recipe.source.label(samples, indices)
+            recipe.source.seed_and_label(samples, indices, recipe.seed, request.epoch, positions)
 
     def _fail(self, at: int, error: BaseException) -> None:
         with self._lock:
@@ -461,7 +468,9 @@ class MadeStep:
         outputs = outputs * self._times
         begin_ns, cpu_ns, count = time.perf_counter_ns(), time.thread_time_ns(), len(outputs)
         try:
-            if recipe.collate_fn is None:
+            if recipe.is_columnar:
+                value = recipe.source.columns(outputs)
+            elif recipe.collate_fn is None:
                 value = collate_in(self._engine, outputs)
             else:
                 value = recipe.collate_fn(outputs)
@@ -471,6 +480,10 @@ class MadeStep:
             if isinstance(error, Exception):
                 self._error = about_batch(error, recipe.source.url, self.request.indices)
         recipe.work.collated(begin_ns, cpu_ns, count)
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample
 
 
 Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]
@@ -571,8 +584,12 @@ class Pipeline:
         if transform_threads > 0 and not recipe.is_direct:
             self._threads = TransformThreads(transform_threads, self._is_closing)
         # Entries are batches being read, and those that the threads are to transform.
+        opened = recipe.source.opened()
+        if prefetch_bytes is None and recipe.source.units is not None:
+            # What keeps connections busy is counted in samples, of which a unit has many.
+            prefetch_bytes = min(_UNITS_AHEAD_BYTES, opened[0].budget_bytes // 4)
         self._ahead: ReadAhead[Step] = ReadAhead(
-            recipe.source.opened(), prefetch_bytes, least_entries=2 if self._threads is None else 4
+            opened, prefetch_bytes, least_entries=2 if self._threads is None else 4
         )
         self._generators = GlobalGenerators()
         self._submitted = 0  # how many of the steps ahead the threads have received
@@ -690,6 +707,7 @@ class Pipeline:
         if self._threads is not None:
             self._threads.wake()
         self._ahead.cancel()
+        self._recipe.source.let_go()
         if self._threads is not None:
             self._threads.join(_CLOSE_S)
 

@@ -11,6 +11,7 @@ from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
 from headrace._engine import ObjectIndex
 from headrace.torch._grid import Order, Spot
+from headrace.torch._units import Lanes, UnitsDrawn
 
 __all__ = ["Drawn", "Place", "skipped_in_state", "skipped_of_state"]
 
@@ -128,6 +129,11 @@ class Place:
             return self.drawn.order(self.seed, self.epoch)
         return _engine.Order(len(self._objects), self.seed, self.epoch, self.shuffle)
 
+    def lay(self, lanes: Lanes) -> None:
+        """Lay out the epoch, if it begins here."""
+        if isinstance(self.drawn, UnitsDrawn) and self.is_begin:
+            self.drawn = self.drawn.laid(lanes)
+
     def at(self, epoch: int, spot: Spot = Spot(), skipped: int = 0) -> Place:  # noqa: B008
         """Return the place of the same data at this epoch and spot."""
         place = Place(self._objects, self.seed, self.shuffle, self.drawn, chosen=self.chosen)
@@ -170,6 +176,8 @@ class Place:
             state["waiting"] = sorted(self._waiting)
         if self._sampler is not None:
             state["sampler"] = dict(self._sampler)
+        if isinstance(self.drawn, UnitsDrawn) and not self.is_begin:
+            state["lanes"] = list(self.drawn.lanes)
         return state | skipped_in_state(self.skipped)
 
     def at_state(self, state: Mapping[str, Any]) -> Place:
@@ -187,6 +195,8 @@ class Place:
         )
         spot = Spot(position, _waiting(state, position), sampler)
         place = self.at(epoch, spot, skipped_of_state(state))
+        if isinstance(self.drawn, UnitsDrawn) and not place.is_begin:
+            place.drawn = self.drawn.laid(_lanes(state))
         place.is_loaded = True
         return place
 
@@ -226,6 +236,19 @@ def skipped_of_state(state: Mapping[str, Any]) -> int:
         f"the state's skipped is {skipped!r}; it must be an integer of at least 0",
     )
     return int(skipped)
+
+
+def _lanes(state: Mapping[str, Any]) -> Lanes:
+    """Return how the epoch of a saved state is laid out."""
+    lanes: Any = state.get("lanes")
+    require(
+        isinstance(lanes, list | tuple)
+        and len(lanes) == 2
+        and all(isinstance(at, int) and not isinstance(at, bool) for at in lanes)
+        and all(0 < at < 1 << 31 for at in lanes),
+        f"the state's lanes are {lanes!r}; they must be two integers above 0",
+    )
+    return Lanes(*lanes)
 
 
 def _waiting(state: Mapping[str, Any], position: int) -> list[int]:
@@ -311,6 +334,7 @@ def _on_checksums(objects: Objects) -> str:
     index: Any = objects
     if not isinstance(index, ObjectIndex):
         index = index.parts[0].objects
+        index = getattr(index, "files", index)
     if any(index[at].checksum is not None for at in range(min(len(index), 10))):
         return (
             "These have checksums; those of a directory, or of a table without check=True, have "

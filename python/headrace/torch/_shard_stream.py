@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 from zlib import crc32
 
 from headrace import _engine
@@ -35,6 +35,7 @@ from headrace.torch._objects import Objects
 from headrace.torch._part_stream import PartStream, Start, turn
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_dataset import tensors_of
+from headrace.torch._shard_part import ShardPart
 from headrace.torch._shard_window import OpenPart, Window
 from headrace.torch._shard_work import (
     Deal,
@@ -64,6 +65,15 @@ _INSTEAD = {
     "urls": "the first argument is the URL, a pattern, or several of them",
     "workersplitter": "workers share the shards by themselves",
 }
+
+
+class _Ahead(NamedTuple):
+    """How many bytes of shards are read ahead."""
+
+    window_bytes: int
+    piece_bytes: int
+    ready_bytes: int
+    """Of samples of each open shard that nobody has taken."""
 
 
 class _Reader:
@@ -99,8 +109,8 @@ class ShardStream(PartStream[Item], Objects):
 
     **Order.** With ``shuffle=True``, each epoch has an order of the shards that depends on `seed`
     and the epoch alone. With `shuffle_window`, each reader also shuffles its samples: a sample
-    comes at most so many samples earlier or later than without. The epoch is the one that
-    `set_epoch` names, at first 0.
+    comes at most so many samples earlier or later than without. Each pass is of the next epoch,
+    from 0 on; `set_epoch` names another one.
 
     **Ranks and workers** share the shards. If you give an index of the members
     (`headrace.index_members`), or the JSON of webdataset's ``wids``, the numbers of samples are
@@ -113,7 +123,7 @@ class ShardStream(PartStream[Item], Objects):
     to `shuffle_window` samples. To continue with other ranks or workers, give `load_state_dict` the
     states of all readers.
 
-    There is no ``len()``; see `IterableDataset`.
+    There is no ``len()``, because DataLoader would take it for the number of samples of this rank.
 
     Examples:
         >>> def decode(sample):
@@ -121,7 +131,6 @@ class ShardStream(PartStream[Item], Objects):
         >>> shards = "gs://bucket/shards/train-{000..001}.tar"
         >>> stream = ShardStream(shards, decode, shuffle=True, shuffle_window=1000)
         >>> for epoch in range(90):  # doctest: +SKIP
-        ...     stream.set_epoch(epoch)
         ...     for images, labels in DataLoader(stream, batch_size=256, num_workers=4):
         ...         train(images, labels)
 
@@ -165,8 +174,12 @@ class ShardStream(PartStream[Item], Objects):
         prefetch_bytes: how much each process may hold of what is read ahead. Default: 192 MiB, of
             files 32 MiB, and at most a quarter of the memory budget. The samples of a window, a
             sample that is larger, and samples that you keep come on top.
-        seed_generators: as for `IterableDataset`.
-        rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
+        seed_generators: whether to seed the global generators of `random`, NumPy and torch for each
+            sample that is transformed, and to restore them after it. This takes about 30 µs a
+            sample.
+        rank: which of `world_size` trainer processes this is. Default for both: the values of
+            torch.distributed, if it is initialised when the iteration begins (or when the dataset
+            is sent to workers); otherwise one process.
         world_size: see `rank`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 
@@ -260,6 +273,20 @@ class ShardStream(PartStream[Item], Objects):
             chosen=chosen,
             skipping=skipping,
         )
+
+    def _sample_count(self) -> int:
+        require(
+            len(self._firsts) > 0,
+            f"nobody knows how many samples the shards of {self!r} have, and a Loader counts its "
+            "steps: give an index of the members as the source (`headrace index`, or "
+            "headrace.index_members; of compressed shards, the JSON of webdataset's wids), or use "
+            "torch's DataLoader",
+        )
+        return int(self._firsts[-1])
+
+    def _as_part(self) -> ShardPart:
+        self._sample_count()
+        return ShardPart(self, self._firsts, self._window)
 
     def _reader_from(self, start: Start) -> _Reader:
         return _Reader(start, self._window)
@@ -434,7 +461,7 @@ class ShardStream(PartStream[Item], Objects):
             yield from yielded(ended=True)
             # A reader cannot know it of the others, or of what others have yielded before.
             start = reader.start
-            is_all = start.lanes == 1 and start.base.frontier == 0 and not start.base.parts
+            is_all = start.lanes == 1 and start.base == self._first_base()
             skips.tell_total()
             if skips.count > 0 and not reader.yielded and is_all:
                 raise skips.nothing_left(None)
@@ -460,7 +487,29 @@ class ShardStream(PartStream[Item], Objects):
 
     def _opener(self, epoch: int) -> Callable[[Part], _engine.ShardRead | None]:
         """Return what begins to read a part; it returns None if the part has no samples."""
-        engine, entries = self._opened()
+        sizes = self._sizes_ahead()
+        window = _engine.PieceWindow(sizes.window_bytes)
+        shards = len(self._objects)
+        order = self._place.at(epoch).order()
+
+        def open_shard(part: Part) -> _engine.ShardRead | None:
+            shard = order[turn(part.position, shards)]
+            return self._read_from(shard, part.begin, part.offset, part.end, epoch, sizes, window)
+
+        return open_shard
+
+    def _shard_read(self, shard: int, first: int) -> _engine.ShardRead:
+        """Begin to read a shard by itself, from this sample on."""
+        sizes = self._sizes_ahead()
+        own = sizes.window_bytes // (1 + self._shards_ahead)
+        window = _engine.PieceWindow(max(own, sizes.piece_bytes))
+        read = self._read_from(shard, first, 0, -1, 0, sizes, window)
+        assert read is not None
+        return read
+
+    def _sizes_ahead(self) -> _Ahead:
+        """Return how much of shards is read ahead."""
+        engine, _ = self._opened()
         limit = self._prefetch_bytes
         if limit is None:
             local = is_local(self._stores[0].url)
@@ -471,52 +520,59 @@ class ShardStream(PartStream[Item], Objects):
         # taken.
         ahead = limit - limit // 4
         piece = min(max(limit // 32, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
-        window = _engine.PieceWindow(max(ahead - piece, piece))
-        ready = limit // 4 // (2 + self._shards_ahead)
-        settings = self._stores[0]._settings
-        shards = len(self._objects)
-        order = self._place.at(epoch).order()
+        return _Ahead(max(ahead - piece, piece), piece, limit // 4 // (2 + self._shards_ahead))
 
-        def open_shard(part: Part) -> _engine.ShardRead | None:
-            shard = order[turn(part.position, shards)]
-            offset, first_key = part.offset, ""
-            end: int | None = part.end if part.end >= 0 else None
-            samples: int | None = None
-            if self._firsts:
-                samples = self._firsts[shard + 1] - self._firsts[shard]
-                end = None if end is None or end >= samples else end
-                if self._samples is not None and offset == 0 and 0 < part.begin < samples:
-                    before = self._firsts[shard] + part.begin - 1
-                    _, last = self._samples.range(before) or (0, 0)
-                    offset = -(-last // _BLOCK) * _BLOCK
-                    first_key = str(self._samples.column("key", [before + 1])[0])
-            if end is not None and part.begin >= end:
-                return None
-            likely_end: int | None = None
-            if end is not None and self._samples is not None:
-                _, likely_end = self._samples.range(self._firsts[shard] + end - 1) or (0, None)
-            elif end is not None and samples:
-                size_bytes = self._objects.size_bytes(shard)
-                likely_end = None if size_bytes is None else size_bytes * end // samples
-            return entries.start_shard(
-                shard,
-                first=part.begin,
-                offset=offset,
-                first_key=first_key,
-                end=end,
-                count=samples,
-                fields=self._fields,
-                seed=self._place.seed,
-                epoch=epoch,
-                verify=bool(settings.verify),
-                asks_checksum=not is_local(self._stores[0].url),
-                likely_end_offset=likely_end,
-                piece_bytes=piece,
-                window=window,
-                max_ready_bytes=ready,
-            )
+    def _read_from(
+        self,
+        shard: int,
+        begin: int,
+        offset: int,
+        last: int,
+        epoch: int,
+        sizes: _Ahead,
+        window: _engine.PieceWindow,
+    ) -> _engine.ShardRead | None:
+        """Begin to read the samples ``[begin, last)`` of a shard; None: there are none.
 
-        return open_shard
+        `offset` is where the first one begins, if that is known, else 0; `last` is -1 for all.
+        """
+        entries, settings = self._opened()[1], self._stores[0]._settings
+        first_key = ""
+        end: int | None = last if last >= 0 else None
+        samples: int | None = None
+        if self._firsts:
+            samples = self._firsts[shard + 1] - self._firsts[shard]
+            end = None if end is None or end >= samples else end
+            if self._samples is not None and offset == 0 and 0 < begin < samples:
+                before = self._firsts[shard] + begin - 1
+                _, behind = self._samples.range(before) or (0, 0)
+                offset = -(-behind // _BLOCK) * _BLOCK
+                first_key = str(self._samples.column("key", [before + 1])[0])
+        if end is not None and begin >= end:
+            return None
+        likely_end: int | None = None
+        if end is not None and self._samples is not None:
+            _, likely_end = self._samples.range(self._firsts[shard] + end - 1) or (0, None)
+        elif end is not None and samples:
+            size_bytes = self._objects.size_bytes(shard)
+            likely_end = None if size_bytes is None else size_bytes * end // samples
+        return entries.start_shard(
+            shard,
+            first=begin,
+            offset=offset,
+            first_key=first_key,
+            end=end,
+            count=samples,
+            fields=self._fields,
+            seed=self._place.seed,
+            epoch=epoch,
+            verify=bool(settings.verify),
+            asks_checksum=not is_local(self._stores[0].url),
+            likely_end_offset=likely_end,
+            piece_bytes=sizes.piece_bytes,
+            window=window,
+            max_ready_bytes=sizes.ready_bytes,
+        )
 
     def _lost(self, error: HeadraceError, current: OpenPart, epoch: int) -> Skipped:
         """Return what is lost of a part that cannot be read any further."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from headrace import _engine
 from headrace._base.errors import InvalidArgumentError
@@ -11,10 +11,10 @@ from headrace._base.options import require
 from headrace.torch._arguments import int64_count
 from headrace.torch._mix import Mixture
 from headrace.torch._place import Drawn, Objects, Place
+from headrace.torch._signatures import Shuffle
 
 __all__ = ["Shuffle", "Shuffling", "shuffling"]
 
-Shuffle = bool | Literal["block"]
 
 _BLOCK_SIZE = 32
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
+import torch
+
+from headrace._base.on_error import OnError
+from headrace._base.progress import CountOption
 from headrace._engine import ObjectIndex
+from headrace._store.chosen import OptionalSuffix
 from headrace._store.settings import StoreOptions
 
 if TYPE_CHECKING:
     from typing import overload
-
-    import torch
-
-    from headrace._base.on_error import OnError
-    from headrace._base.progress import CountOption
-    from headrace._store.chosen import OptionalSuffix
-    from headrace.torch._shuffling import Shuffle
 else:
 
     def overload(function):
@@ -31,7 +29,6 @@ __all__ = [
     "Batch",
     "FolderKeywords",
     "Item",
-    "IterableKeywords",
     "Label",
     "LabelOf",
     "LabelsOf",
@@ -42,11 +39,14 @@ __all__ = [
     "ParquetKeywords",
     "RankKeywords",
     "ShardKeywords",
+    "Shuffle",
     "Stacked",
     "StreamKeywords",
     "TableKeywords",
     "overload",
 ]
+
+Shuffle = bool | Literal["block"]
 
 Item = TypeVar("Item", covariant=True)
 """What a dataset has at a number, or yields."""
@@ -99,17 +99,6 @@ class TableKeywords(StoreOptions, total=False):
     root: Any
     check: bool
     seed: int
-
-
-class IterableKeywords(MapKeywords, RankKeywords, total=False):
-    shuffle: Shuffle
-    block_size: int | None
-    shuffle_window: int | None
-    prefetch_bytes: int | None
-    uneven: Literal["drop", "pad", "keep"]
-    seed_generators: bool
-    on_error: OnError
-    max_skipped: int | None
 
 
 class ShardKeywords(StoreOptions, total=False):

@@ -128,8 +128,8 @@ class Skips:
             return self._rule.max_skipped
         return max(_LEAST_LIMIT, max(self._samples, self.seen) // _SHARE)
 
-    def add(self, skipped: Iterable[Skipped]) -> int:
-        """Leave out samples, tell of them, and return how many that were.
+    def add(self, skipped: Iterable[Skipped], *, again: bool = False) -> int:
+        """Leave out samples, tell of them unless it is `again`, and return how many that were.
 
         Raises:
             CorruptDataError: they are too many. Or whatever the user's function raises.
@@ -138,11 +138,13 @@ class Skips:
         for each in skipped:
             samples = 1 if each.samples is None else each.samples
             _describe(each)
-            if len(self._first) < _MOST_NAMED:
+            if len(self._first) < _MOST_NAMED and not again:
                 self._first.append(each.name)
             if self.count + samples > self._limit:
                 raise self._too_many(samples) from each.error
-            if callable(self._rule.on_error):
+            if again:
+                pass
+            elif callable(self._rule.on_error):
                 self._rule.on_error(each.error)
             elif not self._has_told:
                 self._has_told = True

@@ -15,14 +15,16 @@ from torch.utils.data import ConcatDataset, Subset
 from headrace import _engine
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
-from headrace._engine import Sample
-from headrace._store.entry_reads import EntryReads
 from headrace._store.read_ahead import Reads as BeingRead
 from headrace.torch._by_number import ByNumber
 from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects
+from headrace.torch._parquet_dataset import ParquetDataset
 from headrace.torch._pinning import Pinning
+from headrace.torch._shard_stream import ShardStream
 from headrace.torch._token_dataset import TokenDataset
+from headrace.torch._unit_reads import UnitPart
+from headrace.torch._units import Units, numbers_below
 
 __all__ = ["Reads", "Source", "source_of"]
 
@@ -42,6 +44,9 @@ class Reads(BeingRead, Protocol):
     def take(self, *, return_errors: bool) -> list[Any]: ...
 
 
+Part = Objects | UnitPart
+
+
 class Source:
     """Objects of one or several datasets, numbered from 0, and how to make an item of each.
 
@@ -50,7 +55,7 @@ class Source:
         numbers: the objects to read, as positions in the concatenated parts; None: each one once.
     """
 
-    def __init__(self, parts: Sequence[Objects], numbers: torch.Tensor | None) -> None:
+    def __init__(self, parts: Sequence[Part], numbers: torch.Tensor | None) -> None:
         self.parts = parts
         self.numbers = numbers
         ends = torch.tensor([len(part.objects) for part in parts], device="cpu").cumsum(0)
@@ -79,6 +84,32 @@ class Source:
         parts = (getattr(part, "_chosen", None) for part in self.parts)
         rules = dict.fromkeys(each.rule for each in parts if each is not None and each.has_listed)
         return " and ".join(rules)
+
+    @cached_property
+    def units(self) -> list[Units] | None:
+        """What an order has to know of its parts; None: none of them is read in units."""
+        if not any(isinstance(part, UnitPart) for part in self.parts):
+            return None
+        return [
+            part.units if isinstance(part, UnitPart) else Units(None, len(part.objects), 1)
+            for part in self.parts
+        ]
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether a batch may be made of whole columns, by `columns`."""
+        return len(self.parts) == 1 and getattr(self.parts[0], "has_columns", False)
+
+    def columns(self, samples: list[Any]) -> Any:
+        """Return the columns of samples that were read, if it `has_columns`."""
+        part: Any = self.parts[0]
+        return part.columns(samples)
+
+    def let_go(self) -> None:
+        """Keep nothing for further reads."""
+        for part in self.parts:
+            if isinstance(part, UnitPart):
+                part.let_go()
 
     @cached_property
     def makes(self) -> bool:
@@ -117,16 +148,26 @@ class Source:
     def batch(self, raw: torch.Tensor, indices: Sequence[int], pinning: Pinning) -> torch.Tensor:
         """Return the batch of these objects, which were read straight into `raw`."""
         ((part, local, _),) = self._shares(indices)
+        assert isinstance(part, Objects)
         return part._batch(raw, local, pinning)
 
-    def label(self, samples: list[Sample], indices: Sequence[int]) -> None:
-        """Give each sample its label; `indices` are the numbers the samples were read by."""
+    def seed_and_label(
+        self,
+        samples: list[Any],
+        indices: Sequence[int],
+        seed: int,
+        epoch: int,
+        positions: Sequence[int],
+    ) -> None:
+        """Give each sample, read by this number, the seed of its position and its label."""
         for part, local, places in self._shares(indices):
-            if part._has_labels:
-                own = samples if places is None else [samples[at] for at in places]
-                part._label(own, local)
+            own, at = samples, positions
+            if places is not None:
+                own, at = [samples[i] for i in places], [positions[i] for i in places]
+            part._seed_samples(own, seed, epoch, at)
+            part._label(own, local)
 
-    def makers(self, indices: Sequence[int]) -> list[Callable[[Sample], Any]]:
+    def makers(self, indices: Sequence[int]) -> list[Callable[[Any], Any]]:
         """Return the functions that make items of these samples."""
         if len(self.parts) == 1:
             return [self.parts[0]._maker] * len(indices)
@@ -202,7 +243,7 @@ class Source:
         ((part, local, _),) = self._shares([index])
         return part._member(local[0])
 
-    def _shares(self, indices: Sequence[int]) -> list[tuple[Objects, Any, list[int] | None]]:
+    def _shares(self, indices: Sequence[int]) -> list[tuple[Part, Any, list[int] | None]]:
         """Return which part reads which of these objects.
 
         For each part: its own numbers, and their places in `indices` (None: all of them).
@@ -218,8 +259,8 @@ class Source:
             numbers = self.numbers[numbers]
         if len(self.parts) == 1:
             return [(self.parts[0], numbers.numpy(), None)]
-        owners = torch.searchsorted(self._ends, numbers, right=True)
-        shares: list[tuple[Objects, Any, list[int] | None]] = []
+        owners = numbers_below(self._ends, numbers)
+        shares: list[tuple[Part, Any, list[int] | None]] = []
         for owner in sorted(set(owners.tolist())):
             places = (owners == owner).nonzero().squeeze(1)
             local = (numbers[places] - self._begins[owner]).numpy()
@@ -231,7 +272,7 @@ class Source:
 class _Together:
     """Reads from several stores, whose samples form one list."""
 
-    def __init__(self, shares: list[tuple[EntryReads, list[int] | None]]) -> None:
+    def __init__(self, shares: list[tuple[Reads, list[int] | None]]) -> None:
         self._shares = shares
 
     def cancel(self) -> None:
@@ -260,6 +301,16 @@ class _Together:
         return samples
 
 
+_KINDS: tuple[Any, ...] = (
+    ByNumber,
+    TokenDataset,
+    ParquetDataset,
+    ShardStream,
+    Subset,
+    ConcatDataset,
+)
+
+
 def source_of(dataset: Any, *, reads: bool = True) -> Source:
     """Return the objects of a dataset of headrace, or of a torch dataset built from some.
 
@@ -272,24 +323,32 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
     """
     if isinstance(dataset, Mixture):
         return _together([source_of(part, reads=reads) for part in dataset.datasets])
-    for kind in (ByNumber, TokenDataset, Subset, ConcatDataset):
+    for kind in _KINDS:
         if isinstance(dataset, kind):
             if reads:
                 _require_no_overrides(dataset, kind)
             break
     else:
         raise InvalidArgumentError(
-            f"dataset is a {type(dataset).__name__}; it must be a MapDataset, ShardDataset or "
-            "TokenDataset of headrace.torch, a mix of some, or a ConcatDataset or Subset of torch "
-            "over some (torch's DataLoader takes any dataset)"
+            f"dataset is a {type(dataset).__name__}; it must be a dataset of headrace.torch, a mix "
+            "of some, or a ConcatDataset or Subset of torch over some (torch's DataLoader takes "
+            "any dataset)"
         )
-    if isinstance(dataset, ByNumber | TokenDataset):
+    if isinstance(dataset, ParquetDataset | ShardStream):
+        _require_no_own_order(dataset)
+    if isinstance(dataset, ParquetDataset | ShardStream):
+        return Source([dataset._as_part()], None)
+    if isinstance(dataset, Objects):
         return Source([dataset], None)
     if isinstance(dataset, Subset):
-        return _subset(source_of(_unmixed(dataset.dataset), reads=reads), dataset.indices)
-    for part in dataset.datasets:
-        _unmixed(part)
-    return _together([source_of(part, reads=reads) for part in dataset.datasets])
+        whole = source_of(_unmixed(dataset.dataset), reads=reads)
+        require(
+            whole.units is None,
+            f"the Subset is of {dataset.dataset!r}, which is read in units of many samples: give "
+            "fewer files to it",
+        )
+        return _subset(whole, dataset.indices)
+    return _together([source_of(_unmixed(part), reads=reads) for part in dataset.datasets])
 
 
 def _unmixed(part: Any) -> Any:
@@ -328,6 +387,24 @@ def _together(sources: list[Source]) -> Source:
         numbers.append(own + begin)
         begin += size
     return Source(parts, torch.cat(numbers))
+
+
+def _require_no_own_order(stream: Any) -> None:
+    """Refuse what a stream says for torch's DataLoader, and a `Loader` says for all datasets."""
+    given = {
+        "shuffle": stream._place.shuffle,
+        "uneven": stream._uneven != "drop",
+        "epoch_samples": getattr(stream, "_epoch_samples", None) is not None,
+        "batch_size": getattr(stream, "_batch_size", None) is not None,
+        "rank": stream._ranks.are_given,
+        "on_error": stream._skipping.skips,
+    }
+    names = [f"{name}=" for name, is_given in given.items() if is_given]
+    require(
+        not names,
+        f"{stream!r} was made with {', '.join(names)}: leave it out there, and give it to the "
+        "Loader, which says it for all datasets",
+    )
 
 
 def _require_no_overrides(dataset: Any, kind: type) -> None:

@@ -1,0 +1,155 @@
+"""Samples of tar shards as a part of what a `Loader` reads, each shard as a stream."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headrace import _engine
+from headrace._base.errors import CorruptDataError, HeadraceError, add_note, with_url
+from headrace._engine import Sample
+from headrace._index.shard_samples import KEY
+from headrace.torch._shard_dataset import tensors_of
+from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
+
+if TYPE_CHECKING:
+    from headrace.torch._shard_stream import ShardStream
+
+__all__ = ["ShardPart"]
+
+_logger = logging.getLogger("headrace")
+
+
+class ShardPart(UnitPart):
+    """The samples of a `ShardStream`, of which a shard is a unit.
+
+    A shard is read from its beginning, and its samples are kept until they are asked for.
+    """
+
+    def __init__(self, stream: ShardStream[Any], firsts: Sequence[int], window: int) -> None:
+        self._stream = stream
+        self._chosen = stream._chosen
+        self._samples: Any = stream._samples
+        self._fingerprint = f"{stream._fingerprint} {stream._counts}"
+        objects: Any = self._samples
+        if objects is None:
+            shards = stream.objects
+            of_each = [shards.size_bytes(shard) or 0 for shard in range(len(shards))]
+            objects = MeanSizes(
+                shards, torch.tensor(list(firsts), dtype=torch.int64, device="cpu"), of_each
+            )
+        super().__init__(objects, firsts, window)
+        self.stores = stream.stores
+
+    has_columns = False
+
+    def url(self, index: int) -> str:
+        """Return the URL of the shard of a sample."""
+        return self._stream.url(self._unit_of(index))
+
+    def _member(self, index: int) -> str | None:
+        if self._samples is None:
+            return None
+        [key] = self._samples.column(KEY, [index])
+        return str(key)
+
+    def _opened(self) -> Any:
+        return self._stream._opened()
+
+    def _open(self, unit: int, first: int) -> _Shard:
+        count = int(self.units.counts[unit])  # type: ignore[index]
+        return _Shard(self._stream._shard_read(unit, first), self._stream.url(unit), first, count)
+
+    def _held(
+        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
+    ) -> list[Held]:
+        places = torch.cat([at for _, at in found])
+        fields = [each for of_shard, _ in found for each in of_shard]
+        return [
+            Held(fields[at], fields[at]["__url__"], index)
+            for at, index in zip(places.argsort().tolist(), indices, strict=True)
+        ]
+
+    def _seed_samples(
+        self, samples: list[Held], seed: int, epoch: int, positions: Sequence[int]
+    ) -> None:
+        super()._seed_samples(samples, seed, epoch, positions)
+        for held, at in zip(samples, positions, strict=True):
+            fields = [each for each in held.value.values() if isinstance(each, Sample)]
+            if fields:
+                _engine.seed_samples(fields, seed, epoch, [at] * len(fields))
+
+    def _made(self, held: Held) -> Any:
+        fields = held.value
+        held.value = None  # its memory is free when the transform is done with it
+        key = fields["__key__"]
+        try:
+            return (self._stream._transform or tensors_of)(fields)
+        except Exception as error:
+            add_note(error, f"in the sample {key!r}")
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._stream)
+
+
+class _Shard:
+    """A shard that is being read, and those of its samples that nobody has taken yet."""
+
+    def __init__(self, read: _engine.ShardRead, url: str, first: int, count: int) -> None:
+        self._read, self._url, self._first = read, url, first
+        self._lock = threading.Lock()
+        self._asked: set[int] = set()
+        self._left = count - first
+        self._held: dict[int, dict[str, Any]] = {}
+        self._error: HeadraceError | None = None
+
+    def has(self, numbers: torch.Tensor) -> bool:
+        return int(numbers.min()) >= self._first and self._asked.isdisjoint(numbers.tolist())
+
+    def ask(self, numbers: torch.Tensor) -> bool:
+        self._asked.update(numbers.tolist())
+        return len(self._asked) >= self._left
+
+    def poll(self) -> bool:
+        return False  # nobody knows
+
+    def take(self, numbers: torch.Tensor) -> list[dict[str, Any]]:
+        order = numbers.tolist()
+        wanted = set(order)
+        with self._lock:
+            while not wanted <= self._held.keys():
+                if self._error is not None:
+                    raise self._error
+                self._read_on()
+            taken = {number: self._held.pop(number) for number in dict.fromkeys(order)}
+        if len(taken) == len(order):
+            return list(taken.values())
+        return [dict(taken[at]) for at in order]  # a mixture has it twice
+
+    def _read_on(self) -> None:
+        try:
+            samples = self._read.take()
+        except HeadraceError as error:
+            self._error = error
+            return
+        for number, _, _, fields in samples:
+            self._held[number] = fields
+        if not samples:
+            for warning in self._read.warnings():
+                _logger.warning("%s", warning)
+            self._error = with_url(
+                CorruptDataError(f"{self._url}: it has fewer samples than its index says"),
+                self._url,
+            )
+
+    def cancel(self) -> None:
+        self._read.cancel()
+
+    def close(self) -> None:
+        self._read.close()
+        self._held.clear()

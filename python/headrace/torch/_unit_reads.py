@@ -1,0 +1,316 @@
+"""Samples that are read in units of many, for a `Loader`: a unit is read once for all of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from headrace import _engine
+from headrace._base.errors import HeadraceError
+from headrace._store.chosen import Chosen
+from headrace._store.store import Store
+from headrace.torch._units import Units, numbers_below
+
+__all__ = ["Held", "MeanSizes", "OpenUnit", "UnitPart", "UnitReads"]
+
+# A window begins within a unit and ends in another, which are kept beside those in between.
+_SPARE_UNITS = 2
+
+
+class OpenUnit(Protocol):
+    """A unit that is being read. Thread: any."""
+
+    def has(self, numbers: torch.Tensor) -> bool:
+        """Return whether these samples, by their numbers in the unit, can still be asked for."""
+        ...
+
+    def ask(self, numbers: torch.Tensor) -> bool:
+        """Note that these samples will be taken; return whether no others are left."""
+        ...
+
+    def poll(self) -> bool:
+        """Return whether `take` would not wait."""
+        ...
+
+    def take(self, numbers: torch.Tensor) -> Any:
+        """Wait for samples that were asked for, and return them.
+
+        Raises:
+            HeadraceError: the unit cannot be read.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Ask for an early end."""
+        ...
+
+    def close(self) -> None:
+        """Cancel, and wait until the engine is done with it."""
+        ...
+
+
+class Held:
+    """A sample that was read, before anything is made of it."""
+
+    __slots__ = ("index", "seed", "url", "value")
+
+    def __init__(self, value: Any, url: str, index: int) -> None:
+        self.value, self.url, self.index = value, url, index
+        self.seed = 0
+
+
+class MeanSizes:
+    """The objects of a part, as `Source` asks for them, where only the sizes of units are known."""
+
+    common_size_bytes = None
+    columns: Sequence[str] = ()
+
+    def __init__(self, files: Any, firsts: torch.Tensor, unit_bytes: Sequence[int]) -> None:
+        self.files = files
+        self._firsts = firsts
+        self._unit_bytes = torch.tensor(list(unit_bytes), dtype=torch.int64, device="cpu")
+        self.total_size_bytes = int(self._unit_bytes.sum())
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def sizes(self, indices: Any) -> Any:
+        """Return how many bytes of its unit each sample takes, on average."""
+        units = numbers_below(self._firsts, _numbers(indices)) - 1
+        counts = self._firsts[units + 1] - self._firsts[units]
+        return array("q", (self._unit_bytes[units] // counts).tolist())
+
+    def sum_bytes(self, indices: Any, _: int) -> int:
+        return sum(self.sizes(indices))
+
+
+class UnitPart:
+    """A dataset that is read in units, as a part of a `Source`.
+
+    Args:
+        objects: what is known of the samples: their number and their sizes.
+        firsts: the number of the first sample of each unit, and how many there are in all.
+        window: how many samples that follow each other are shuffled together.
+    """
+
+    _makes = True
+    _fingerprint: str
+    _chosen: Chosen
+    stores: Sequence[Store]
+
+    def __init__(self, objects: Any, firsts: Sequence[int], window: int) -> None:
+        self.objects = objects
+        self._firsts = torch.tensor(list(firsts), dtype=torch.int64, device="cpu")
+        counts = self._firsts.diff()
+        self.units = Units(counts, int(self._firsts[-1]), window)
+        self._most_kept = -(-window * len(counts) // self.units.samples) + _SPARE_UNITS
+        self._forget()
+
+    # ---- for whoever has units
+
+    def url(self, index: int) -> str:
+        """Return the URL of the object in which a sample is."""
+        raise NotImplementedError
+
+    def _member(self, index: int) -> str | None:
+        """Return what a sample is called in its object; None: nothing."""
+        raise NotImplementedError
+
+    def _opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
+        raise NotImplementedError
+
+    def _made(self, held: Held) -> Any:
+        """Return what the dataset makes of a sample."""
+        raise NotImplementedError
+
+    def _open(self, unit: int, first: int) -> OpenUnit:
+        """Begin to read a unit, from its sample `first` on at the latest."""
+        raise NotImplementedError
+
+    def _held(
+        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
+    ) -> list[Held]:
+        """Return samples with these numbers, of what units gave for some of their places each."""
+        raise NotImplementedError
+
+    def _seed_samples(
+        self, samples: list[Held], seed: int, epoch: int, positions: Sequence[int]
+    ) -> None:
+        """Give each sample the seed of its position."""
+        for held, at in zip(samples, positions, strict=True):
+            [held.seed] = _engine.sample_seeds(seed, epoch, at, at + 1)
+
+    def _label(self, samples: list[Held], indices: Sequence[int]) -> None:
+        """Nothing: they have no labels but their fields."""
+
+    # ---- as `Source` reads it
+
+    @property
+    def _maker(self) -> Callable[[Held], Any]:
+        return self._made
+
+    def _start(self, indices: Any, into: Any = None) -> UnitReads:  # noqa: ARG002
+        if self._pid != os.getpid():
+            self._forget()  # the engine's reads are another process's
+        numbers = _numbers(indices)
+        units = numbers_below(self._firsts, numbers) - 1
+        shares, begun = [], []
+        for unit in dict.fromkeys(units.tolist()):  # in the order in which they are needed
+            places = (units == unit).nonzero().squeeze(1)
+            own = numbers[places] - self._firsts[unit]
+            shared = self._opened_unit(unit, own)
+            if not shared.is_begun:
+                begun.append(unit)
+                shared.is_begun = True
+            shares.append((shared, own, places))
+        return UnitReads(self, numbers, shares, begun)
+
+    def _opened_unit(self, unit: int, numbers: torch.Tensor) -> _Shared:
+        kept = self._kept.pop(unit, None)
+        if kept is not None and not kept.unit.has(numbers):
+            kept.let_go()
+            kept = None
+        if kept is None:
+            # Later samples of a window may come earlier in their unit.
+            first = max(0, int(numbers.min()) - max(0, self.units.window - 1))
+            kept = _Shared(self._open(unit, first))
+        kept.use()
+        if kept.unit.ask(numbers):
+            kept.let_go()
+        else:
+            self._kept[unit] = kept
+            while len(self._kept) > self._most_kept:
+                self._kept.popitem(last=False)[1].let_go()
+        return kept
+
+    def let_go(self) -> None:
+        """Keep no units for further reads."""
+        if self._pid == os.getpid():
+            for kept in self._kept.values():
+                kept.let_go()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._kept: OrderedDict[int, _Shared] = OrderedDict()
+
+    def _unit_of(self, index: int) -> int:
+        return int(numbers_below(self._firsts, torch.tensor([index], device="cpu"))) - 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": OrderedDict()}
+
+
+class _Shared:
+    """A unit, and how many reads use it; closed when none does and it is not kept."""
+
+    def __init__(self, unit: OpenUnit) -> None:
+        self.unit = unit
+        self.is_begun = False
+        """Whether somebody has counted it as begun."""
+        self._lock = threading.Lock()
+        self._users = 1  # whoever keeps it
+
+    def use(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._users -= 1
+            is_last = self._users == 0
+        if is_last:
+            self.unit.close()
+
+
+class UnitReads:
+    """Samples of some units that are being read."""
+
+    def __init__(
+        self,
+        part: UnitPart,
+        indices: torch.Tensor,
+        shares: list[tuple[_Shared, torch.Tensor, torch.Tensor]],
+        begun: Sequence[int],
+    ) -> None:
+        self._part, self._shares = part, shares
+        self.indices = indices
+        """The numbers of the samples."""
+        self.begun = begun
+        """The units that nobody was reading before."""
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        for shared, _, _ in self._shares:
+            shared.unit.cancel()
+
+    def drain(self) -> None:
+        """Cancel, and wait until the engine is done with it."""
+        for shared, _, _ in self._shares:
+            shared.unit.cancel()
+            shared.unit.close()
+        self._let_go()
+
+    def poll(self, at_most_s: float) -> bool:
+        """Wait at most so long; return whether all is there."""
+        deadline = time.monotonic() + at_most_s
+        while not all(shared.unit.poll() for shared, _, _ in self._shares):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def wait(self) -> None:
+        """Nothing: what a unit gives is taken."""
+
+    def take(self, *, return_errors: bool) -> list[Any]:
+        """Wait, and return what was read, or the errors in its place."""
+        found, lost = self.take_units()
+        if lost and not return_errors:
+            raise lost[0][0]
+        samples: list[Any] = [None] * len(self.indices)
+        for error, places in lost:
+            for at in places.tolist():
+                samples[at] = error
+        there = [at for at, each in enumerate(samples) if each is None]
+        if there:
+            held = self._part._held(found, self.indices[there].tolist())
+            for at, each in zip(there, held, strict=True):
+                samples[at] = each
+        return samples
+
+    def take_units(self) -> tuple[list[tuple[Any, torch.Tensor]], list[tuple[Any, torch.Tensor]]]:
+        """Wait, and return what the units gave, or their errors, each with the places of its
+        samples among all.
+        """
+        found, lost = [], []
+        try:
+            for shared, numbers, places in self._shares:
+                try:
+                    found.append((shared.unit.take(numbers), places))
+                except HeadraceError as error:
+                    lost.append((error, places))
+        finally:
+            self._let_go()
+        return found, lost
+
+    def _let_go(self) -> None:
+        with self._lock:
+            shares, self._shares = self._shares, []
+        for shared, _, _ in shares:
+            shared.let_go()
+
+
+def _numbers(indices: Any) -> torch.Tensor:
+    if isinstance(indices, torch.Tensor):
+        return indices
+    if isinstance(indices, memoryview) and len(indices) > 0:
+        return torch.frombuffer(indices, dtype=torch.int64)
+    return torch.as_tensor(list(indices), dtype=torch.int64, device="cpu")

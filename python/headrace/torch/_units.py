@@ -1,0 +1,225 @@
+"""The order of datasets that are read in units of many samples: row groups, and shards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from headrace import _engine
+
+__all__ = ["Lanes", "UnitOrder", "Units", "UnitsDrawn", "numbers_below"]
+
+# Seeds of the orders of windows, and of the parts of a mixture, are none of the samples' own.
+_OF_WINDOWS, _OF_PARTS = 1 << 61, 1 << 62
+_PASS_BITS = 50  # a mixture has less than 2^12 datasets
+_KEPT_PASSES = 4
+
+
+class Units(NamedTuple):
+    """What an order knows of one dataset."""
+
+    counts: torch.Tensor | None
+    """How many samples each unit has; None: each sample is a unit."""
+    samples: int
+    window: int
+    """How many samples that follow each other are shuffled together."""
+
+
+class Lanes(NamedTuple):
+    """How an epoch is laid out, so that each rank reads units of its own.
+
+    The epoch is cut into `number` lanes of equal length. The order takes `run` samples of the first
+    lane, as many of the next, and so on. It is fixed when an epoch begins, and part of the state.
+    """
+
+    number: int = 1
+    run: int = 1
+
+
+_ONE_LANE = Lanes()
+
+
+@dataclass(frozen=True)
+class UnitsDrawn:
+    """A place's `Drawn` of one dataset with units, or of a mixture of datasets some of which have.
+
+    Args:
+        parts: the datasets.
+        count: how many samples an epoch has.
+        shuffle: whether each pass over a dataset has an order of its own.
+        schedule: from which dataset each sample comes; None: there is one dataset, and each epoch
+            is a pass over it.
+        lanes: how the epoch is laid out.
+    """
+
+    parts: Sequence[Units]
+    count: int
+    shuffle: bool
+    schedule: _engine.MixtureSchedule | None = None
+    lanes: Lanes = _ONE_LANE
+
+    @property
+    def is_counted(self) -> bool:
+        return True
+
+    @property
+    def origin(self) -> str:
+        hashed = hashlib.sha256()
+        for counts, samples, window in self.parts:
+            hashed.update(f"{samples} {window} ".encode())
+            if counts is not None:
+                hashed.update(counts.numpy().tobytes())
+        if self.schedule is not None:
+            hashed.update(repr(self.schedule.parts).encode())
+        what = "its units" if self.schedule is None else "a mixture with units"
+        return f"{self.count} samples of {what} of the hash {hashed.hexdigest()[:16]}"
+
+    def laid(self, lanes: Lanes) -> UnitsDrawn:
+        """Return the same, in so many lanes."""
+        return replace(self, lanes=lanes)
+
+    def order(self, seed: int, epoch: int) -> UnitOrder:
+        return UnitOrder(self, seed, epoch)
+
+
+class UnitOrder:
+    """Position in an epoch → number of the sample, as `headrace._engine.Order`.
+
+    Nothing is stored but the order of the units; any position is computed without those before it.
+    """
+
+    def __init__(self, drawn: UnitsDrawn, seed: int, epoch: int) -> None:
+        self._drawn, self._epoch = drawn, epoch
+        self._sources: _engine.MixtureOrder | None = None
+        if drawn.schedule is not None:
+            sizes = [1 << _PASS_BITS] * len(drawn.parts)
+            self._sources = _engine.MixtureOrder(
+                drawn.schedule, sizes, drawn.count, 0, epoch, False
+            )
+        self._begins = [0]
+        for part in drawn.parts:
+            self._begins.append(self._begins[-1] + part.samples)
+        self._seeds = [seed]
+        if drawn.schedule is not None:
+            self._seeds = _engine.sample_seeds(seed, 0, _OF_PARTS, _OF_PARTS + len(drawn.parts))
+        self._passes: dict[tuple[int, int], _Pass] = {}
+
+    def __getitem__(self, position: int) -> int:
+        return self.pick([position])[0]
+
+    def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
+        return _view(self.numbers(torch.arange(begin, end, step, device="cpu")))
+
+    def pick(self, positions: Sequence[int]) -> memoryview:
+        wanted = torch.tensor(list(positions), dtype=torch.int64, device="cpu")
+        return _view(self.numbers(wanted))
+
+    def numbers(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of the samples at these positions."""
+        places = self._unlaid(positions)
+        if self._sources is None:
+            return self._pass(0, self._epoch).numbers(places)
+        drawn = (
+            torch.frombuffer(self._sources.pick(places.tolist()) or bytearray(0), dtype=torch.int64)
+            if len(places)
+            else places
+        )
+        owners, places = drawn >> _PASS_BITS, drawn & ((1 << _PASS_BITS) - 1)
+        found = torch.empty_like(places)
+        for owner in set(owners.tolist()):
+            own = owners == owner
+            samples = self._drawn.parts[owner].samples
+            passes = places[own] // samples
+            taken = torch.empty_like(passes)
+            for number in set(passes.tolist()):
+                of_pass = passes == number
+                at = places[own][of_pass] - number * samples
+                taken[of_pass] = self._pass(owner, number).numbers(at)
+            found[own] = taken + self._begins[owner]
+        return found
+
+    def _pass(self, part: int, number: int) -> _Pass:
+        found = self._passes.pop((part, number), None)
+        if found is None:
+            found = _Pass(self._drawn.parts[part], self._seeds[part], number, self._drawn.shuffle)
+            while len(self._passes) >= _KEPT_PASSES * len(self._drawn.parts):
+                del self._passes[next(iter(self._passes))]
+        self._passes[part, number] = found
+        return found
+
+    def _unlaid(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return where these positions are when all lanes are laid end to end."""
+        count, (lanes, run) = self._drawn.count, self._drawn.lanes
+        if lanes == 1:
+            return positions
+        rounds = count // lanes // run
+        body = rounds * run * lanes
+        # What is left of each lane after whole runs is less than another run.
+        begins = torch.tensor(
+            [count * lane // lanes - rounds * run * lane for lane in range(lanes + 1)],
+            device="cpu",
+        )
+        lane, in_lane = positions // run % lanes, positions // (run * lanes) * run + positions % run
+        rest = positions >= body
+        behind = positions[rest] - body
+        lane[rest] = numbers_below(begins, behind) - 1
+        in_lane[rest] = rounds * run + behind - begins[lane[rest]]
+        firsts = torch.tensor([count * lane // lanes for lane in range(lanes)], device="cpu")
+        return firsts[lane] + in_lane
+
+
+class _Pass:
+    """One pass over a dataset: its units in an order, and its samples shuffled within windows."""
+
+    def __init__(self, units: Units, seed: int, number: int, shuffle: bool) -> None:
+        self._units, self._seed, self._number, self._shuffle = units, seed, number, shuffle
+        if units.counts is None:
+            self._order = _engine.Order(units.samples, seed, number, shuffle)
+            return
+        order = _engine.Order(len(units.counts), seed, number, shuffle)
+        chosen = torch.frombuffer(order.indices(0, len(units.counts)), dtype=torch.int64)
+        firsts = units.counts.cumsum(0) - units.counts
+        self._ends = units.counts[chosen].cumsum(0)
+        # What has to be added to a place in the pass.
+        self._shifts = firsts[chosen] - (self._ends - units.counts[chosen])
+
+    def numbers(self, places: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of the samples at these places of the pass."""
+        if self._units.counts is None:
+            return _picked(self._order, places)
+        window = self._units.window
+        if self._shuffle and window > 1:
+            places = places.clone()
+            windows = places // window
+            for at in set(windows.tolist()):
+                own, begin = windows == at, at * window
+                size = min(window, self._units.samples - begin)
+                [seed] = _engine.sample_seeds(
+                    self._seed, self._number, _OF_WINDOWS + at, _OF_WINDOWS + at + 1
+                )
+                order = _engine.Order(size, seed, self._number, True)
+                places[own] = _picked(order, places[own] - begin) + begin
+        return places + self._shifts[numbers_below(self._ends, places)]
+
+
+def _view(numbers: torch.Tensor) -> memoryview:
+    array: Any = numbers.numpy()
+    return memoryview(array)
+
+
+def _picked(order: _engine.Order, places: torch.Tensor) -> torch.Tensor:
+    found: Any = order.pick(places.tolist())
+    return torch.frombuffer(found, dtype=torch.int64) if len(places) else places
+
+
+def numbers_below(ends: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return for each place how many of the ascending `ends` it has reached.
+
+    torch.searchsorted asks its threads, which takes milliseconds where others use the cores.
+    """
+    found: Any = ends.numpy().searchsorted(places.numpy(), side="right")
+    return torch.from_numpy(found)
