@@ -42,7 +42,7 @@ def requests(request: Answer) -> Answer:
 
     def batches() -> None:
         batches = batches_for(infos, request["batch_size"], request["duration_s"])
-        for samples in store.read_batches(batches, errors="return"):
+        for samples in store.read_batches(batches, on_error="return"):
             for sample in samples:
                 times.fail() if isinstance(sample, Exception) else times.done()
 

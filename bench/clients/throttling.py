@@ -17,7 +17,7 @@ def read_batches(request: Answer) -> Answer:
         nonlocal failed
         object_count = size_bytes = 0
         batches = batches_for(infos, request["batch_size"], duration_s)
-        for samples in store.read_batches(batches, errors="return"):
+        for samples in store.read_batches(batches, on_error="return"):
             for sample in samples:
                 if isinstance(sample, Exception):
                     failed += 1

@@ -97,33 +97,6 @@ def map_dataloader(request: Answer) -> Answer:
     )
 
 
-def iterable(request: Answer) -> Answer:
-    """IterableDataset: sample after sample, as a for loop takes them."""
-    from headrace.torch import IterableDataset
-
-    store = store_of(request)
-    index = store.index()
-
-    def read(object_count: int) -> tuple[int, int]:
-        chosen = index.select([i % len(index) for i in range(object_count)])
-        object_count = size_bytes = 0
-        for sample in IterableDataset(store, index=chosen):
-            object_count += 1
-            size_bytes += sample.numel()
-        return object_count, size_bytes
-
-    some = index.select(range(CHECKED_OBJECTS))
-    check_all(
-        [info.name for info in some],
-        (sample.numpy().tobytes() for sample in IterableDataset(store, index=some)),
-        [info.crc32c for info in some],
-    )
-    read(request["warm_up_objects"])
-    answer = measured(lambda _: read(request["epoch_objects"]), 0)
-    assert answer["objects"] == request["epoch_objects"]
-    return answer
-
-
 def loader(request: Answer) -> Answer:
     """Loader at its defaults: each batch is one tensor."""
     from headrace.torch import Loader

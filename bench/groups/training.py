@@ -42,7 +42,6 @@ def _ours(bench: Bench, endpoint: str, bucket: Bucket, epoch_objects: int) -> di
     return {
         "MapDataset.__getitems__": client("map"),
         "MapDataset in DataLoader": client("map-dataloader"),
-        "IterableDataset": client("iterable"),
         "Loader": client("loader"),
     }
 
@@ -96,7 +95,6 @@ def _tensors(
     epoch_objects: int,
     map_us: float | None = None,
     more_us: float | None = None,
-    iterable_us: float | None = None,
     loader_us: float | None = None,
     object_count: int | None = None,
     generation: str | None = objects.GENERATION,
@@ -126,7 +124,6 @@ def _tensors(
         [a - b for a, b in zip(cpu_us(by_dataloader), cpu_us(direct), strict=False)],
         at_most=more_us,
     )
-    bench.cpu(group, "IterableDataset", answers["IterableDataset"], at_most=iterable_us)
     bench.cpu(group, "Loader, one tensor a batch", answers["Loader"], at_most=loader_us)
     bench.cpu(group, "wrk", answers["wrk"])
     for name, found in answers.items():
@@ -148,7 +145,6 @@ def tensors(bench: Bench) -> None:
             epoch_objects=bench.effort.middle_objects,
             map_us=45,
             more_us=5,
-            iterable_us=55,
             loader_us=55,
             repetitions=bench.effort.repetitions,
         )
@@ -160,7 +156,6 @@ def tensors(bench: Bench) -> None:
             epoch_objects=bench.effort.small_objects,
             map_us=14,
             more_us=5,
-            iterable_us=20,
             repetitions=bench.effort.repetitions,
         )
 

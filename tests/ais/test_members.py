@@ -90,7 +90,7 @@ def test_a_missing_member_is_told_from_a_missing_shard(
     store = open_store()
     store.write("s/a.tar", tar(MEMBERS))
     wanted = [("s/a.tar", "a.jpg"), ("s/a.tar", "none"), ("s/b.tar", "a.jpg"), ("s/b.tar", "c")]
-    first, member, shard, again = store.read_members(wanted, errors="return")
+    first, member, shard, again = store.read_members(wanted, on_error="return")
     assert isinstance(first, headrace.Sample)
     assert isinstance(member, headrace.NotFoundError)
     assert member.url == "ais://bucket/s/a.tar/none"
@@ -114,7 +114,7 @@ def test_what_is_missing_is_looked_for_once_for_each_shard(
     store = open_store(direct=False)
     store.write("s/a.tar", tar(MEMBERS))
     began = len(ais_server.log())
-    store.read_members(of("1", "2", "3") + of("1", shard="s/b.tar"), errors="return")
+    store.read_members(of("1", "2", "3") + of("1", shard="s/b.tar"), on_error="return")
     looks = [
         line for line in ais_server.log()[began:] if line["kind"] == "get" and line["node"] == 0
     ]
@@ -183,7 +183,7 @@ def test_on_a_cluster_of_every_format(cluster_store: headrace.Store, shard: str,
     samples = cluster_store.read_members(of(*names, shard=shard))
     assert [sample.bytes() for sample in samples] == [MEMBERS[name] for name in names]
     found = cluster_store.read_members(
-        [*of("none", "a.jp", "d", shard=shard), ("no-" + shard, "a.jpg")], errors="return"
+        [*of("none", "a.jp", "d", shard=shard), ("no-" + shard, "a.jpg")], on_error="return"
     )
     assert all(isinstance(each, headrace.NotFoundError) for each in found)
     assert ["has no member" in str(each) for each in found] == [True, True, True, False]

@@ -81,7 +81,7 @@ class Place:
 @contextlib.contextmanager
 def in_miniature() -> Iterator[None]:
     """Small parts in all writers, and options for those who pass none on."""
-    from headrace.compat import _checkpoints as compat
+    from headrace.compat.dataflux_pytorch import dataflux_checkpoint as compat
 
     open_writer = headrace.Store.open_writer
 

@@ -4,9 +4,8 @@
 
 CHECKOUT is a clone of GoogleCloudPlatform/dataflux-pytorch with its submodule
 `dataflux_client_python`.
-Nothing of it but its tests is imported. A test that fails must be in `DIFFERENT` below, which
-docs/guide/from_dataflux.md explains, and each of those must fail: the table is neither too long nor
-too short.
+Nothing of it but its tests is imported. A test that fails must be in `DIFFERENT` below, and each of
+those must fail: the table is neither too long nor too short.
 """
 
 from __future__ import annotations
@@ -21,19 +20,23 @@ from pathlib import Path
 
 # By the end of a file's name and the name of a test.
 DIFFERENT = {
+    # They expect a PermissionError for joining that nobody asked for.
     *(
         (file, "test_init_without_perm")
         for file in ("test_dataflux_iterable_dataset", "test_dataflux_mapstyle_dataset")
     ),
+    # It expects a client of Google's to be made for reading: none is needed.
     (
         "test_dataflux_mapstyle_dataset",
         "test_init_without_storage_client_constructed_when_needed",
     ),
+    # They expect an error for a path without gs://: Lightning's callbacks save to such paths.
     *(
         ("test_dataflux_lightning_checkpoint", f"test_invalid_{kind}_path_{operation}")
         for kind in ("string", "object")
         for operation in ("save", "remove")
     ),
+    # Listing has no processes to watch; of single_worker, no calls of the fake client to count.
     *(
         ("test_fast_list", f"test_{name}")
         for name in (
@@ -81,7 +84,7 @@ def lay_out(checkout: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """Run them; 0 if exactly the tests that the guide names fail."""
+    """Run them; 0 if exactly the tests of the table fail."""
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     checkout, arguments = Path(sys.argv[1]).resolve(), sys.argv[2:]
@@ -107,7 +110,7 @@ def main() -> int:
         if is_failed != is_different:
             wrong.append(f"{'.'.join(file)}.{test} {'failed' if is_failed else 'passed'}")
     print(f"{len(cases)} tests of dataflux: {len(cases) - failed} pass, {failed} fail", end="")
-    print(", as docs/guide/from_dataflux.md says" if not wrong else ". Not as the guide says:")
+    print(", as the table says" if not wrong else ". Not as the table says:")
     print("\n".join(wrong))
     return 1 if wrong or not cases else 0
 

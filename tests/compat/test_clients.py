@@ -241,13 +241,14 @@ def test_another_client_reads_in_order_whatever_the_threads(fake: Client, count:
     assert list(download.dataflux_download_lazy("project", "other", pairs, fake)) == expected
 
 
-def test_another_client_reads_one_by_one_whatever_is_asked_for(fake: Client) -> None:
-    params = download.DataFluxDownloadOptimizationParams(1000, use_compose=True)
+def test_another_client_reads_one_by_one_whatever_is_asked_for(
+    fake: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_COMPOSE", "1")
+    params = download.DataFluxDownloadOptimizationParams(1000)
     contents = download.dataflux_download("project", BUCKET, [("a", 3), ("b", 3)], fake, params)
     assert contents == download.dataflux_download("project", BUCKET, [("a", 3), ("b", 3)], fake)
-    dataset = mapstyle.DataFluxMapStyleDataset(
-        "project", BUCKET, mapstyle.Config(use_compose=True), storage_client=fake
-    )
+    dataset = mapstyle.DataFluxMapStyleDataset("project", BUCKET, storage_client=fake)
     assert dataset.__getitems__([0, 1]) == contents
 
 

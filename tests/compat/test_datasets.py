@@ -96,7 +96,6 @@ def test_the_maps_config_will_do_for_the_iterable(server: FaultServer, objects: 
 
 def test_a_config_written_for_the_original_will_do(server: FaultServer, objects: Objects) -> None:
     config = SimpleNamespace(**vars(mapstyle.Config(prefix="train/00")))
-    del config.use_compose
     assert len(map_dataset(config=config)) == 10
 
 
@@ -145,6 +144,18 @@ def test_the_last_error_of_a_listing_is_raised_itself(
 def test_listing_no_time_at_all_is_refused(server: FaultServer) -> None:
     with pytest.raises(ValueError, match="max_listing_retries is 0"):
         map_dataset(config=mapstyle.Config(max_listing_retries=0))
+
+
+def test_what_is_put_in_place_of_the_download_is_called(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = map_dataset()
+    monkeypatch.setattr(
+        mapstyle.dataflux_core.download,
+        "dataflux_download_threaded",
+        lambda *, objects, **_: [name.encode() for name, _ in objects],
+    )
+    assert dataset.__getitems__([3]) == [b"train/003"]
 
 
 # ---- reading
@@ -287,7 +298,7 @@ def joined(server: FaultServer) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("module", [mapstyle, iterable])
-def test_small_objects_are_joined_by_name_only(
+def test_small_objects_are_joined_on_request_only(
     server: FaultServer, objects: Objects, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = module.DatafluxMapStyleDataset if module is mapstyle else module.DatafluxIterableDataset
@@ -301,23 +312,20 @@ def test_small_objects_are_joined_by_name_only(
 
     directly = (0, 40, 0)
     assert read() == directly
-    assert read(use_compose=True) == (2, 2, 0)
-    # 40 objects of 2,460 bytes together, the largest of 120.
-    composes, reads, left = read(use_compose=True, max_composite_object_size=600)
-    assert (composes == reads, left) == (True, 0)
-    assert 5 <= composes <= 7
-    assert read(use_compose=True, disable_compose=True) == directly
-    assert read(use_compose=False) == directly
     monkeypatch.setenv("HEADRACE_COMPOSE", "1")
     assert read() == (2, 2, 0)
+    # 40 objects of 2,460 bytes together, the largest of 120.
+    composes, reads, left = read(max_composite_object_size=600)
+    assert (composes == reads, left) == (True, 0)
+    assert 5 <= composes <= 7
     assert read(disable_compose=True) == directly
-    assert read(use_compose=False) == directly
 
 
 def test_composites_are_deleted_when_an_iteration_is_broken_off(
-    server: FaultServer, objects: Objects
+    server: FaultServer, objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = iterable.DataFluxIterableDataset("project", BUCKET, iterable.Config(use_compose=True))
+    monkeypatch.setenv("HEADRACE_COMPOSE", "1")
+    dataset = iterable.DataFluxIterableDataset("project", BUCKET)
     iterator = iter(dataset)
     assert next(iterator) == objects["train/000"]
     iterator.close()
@@ -326,7 +334,7 @@ def test_composites_are_deleted_when_an_iteration_is_broken_off(
 
 @pytest.mark.parametrize("module", [mapstyle, iterable])
 def test_an_account_that_must_not_join_is_told_so_before_anything_is_listed(
-    server: FaultServer, objects: Objects, module: Any
+    server: FaultServer, objects: Objects, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = module.DatafluxMapStyleDataset if module is mapstyle else module.DatafluxIterableDataset
     from google.auth.credentials import AnonymousCredentials
@@ -338,26 +346,28 @@ def test_an_account_that_must_not_join_is_told_so_before_anything_is_listed(
         client_options={"api_endpoint": server.url},
     )
     server.bucket(BUCKET, denied_permissions=["storage.objects.delete"])
-    with pytest.raises(PermissionError, match=r"storage\.objects\.delete.*disable_compose"):
-        kind("project", BUCKET, module.Config(use_compose=True), storage_client=client)
-    assert count(server, "list") == 0
     # Who does not ask for it is not asked.
-    for options in ({}, {"use_compose": True, "disable_compose": True}):
-        dataset = kind("project", BUCKET, module.Config(**options), storage_client=client)
-        assert read_all(dataset) == [*objects.values()]
-    assert count(server, "iam") == 1
+    assert read_all(kind("project", BUCKET, storage_client=client)) == [*objects.values()]
+    monkeypatch.setenv("HEADRACE_COMPOSE", "1")
+    dataset = kind("project", BUCKET, module.Config(disable_compose=True), storage_client=client)
+    assert read_all(dataset) == [*objects.values()]
+    assert (count(server, "iam"), count(server, "list")) == (0, 2)
+    with pytest.raises(PermissionError, match=r"storage\.objects\.delete.*disable_compose"):
+        kind("project", BUCKET, storage_client=client)
+    assert (count(server, "iam"), count(server, "list")) == (1, 2)
     server.bucket(BUCKET, denied_permissions=[])
-    dataset = kind("project", BUCKET, module.Config(use_compose=True), storage_client=client)
+    dataset = kind("project", BUCKET, storage_client=client)
     assert read_all(dataset) == [*objects.values()]
     assert joined(server)[::2] == (2, 0)
 
 
 def test_without_permission_and_unasked_objects_are_read_directly_and_that_is_said(
-    server: FaultServer, objects: Objects
+    server: FaultServer, objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HEADRACE_COMPOSE", "1")
     refusal = {"status": 403, "reason": "forbidden", "message": "no create access"}
     server.faults([{"match": {"kind": "compose"}, "action": refusal}])
-    dataset = map_dataset(config=mapstyle.Config(use_compose=True))
+    dataset = map_dataset()
     with pytest.warns(RuntimeWarning, match="no create access"):
         assert read_all(dataset) == [*objects.values()]
     assert read_all(dataset) == [*objects.values()]
@@ -367,16 +377,17 @@ def test_without_permission_and_unasked_objects_are_read_directly_and_that_is_sa
     "name",
     ["dataflux_download", "dataflux_download_threaded", "dataflux_download_parallel"],
 )
-def test_downloads_join_when_their_parameters_say_so(
-    server: FaultServer, objects: Objects, name: str
+def test_downloads_join_on_request_unless_their_parameters_forbid_it(
+    server: FaultServer, objects: Objects, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headrace.compat.dataflux_core import download
 
     dataset = map_dataset()
-    for use_compose, expected in ((True, (2, 2, 0)), (None, (0, 40, 0))):
+    monkeypatch.setenv("HEADRACE_COMPOSE", "1")
+    for max_bytes, expected in ((10_000, (2, 2, 0)), (0, (0, 40, 0))):
         headrace.shutdown()
         server.reset(keep_buckets=True)
-        params = download.DataFluxDownloadOptimizationParams(10_000, use_compose=use_compose)
+        params = download.DataFluxDownloadOptimizationParams(max_bytes)
         contents = getattr(download, name)(
             "project",
             BUCKET,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TABLE = Path("docs/reference/dataflux_faults.md")
+TABLE = Path("tests/compat/faults.md")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 

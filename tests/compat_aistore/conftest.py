@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.compat.aistore._objects import ObjectsIter
 from testing.faultserver.client import FaultServer
 from tests.scripts import run_script as run_script
 
@@ -78,3 +79,10 @@ def folder(tmp_path: Path) -> Path:
     for i in range(10):
         (tmp_path / f"{i}.bin").write_bytes(b"%d" % i * i)
     return tmp_path
+
+
+def keep_listing(*datasets: Any) -> None:
+    """Let all later passes of iterable datasets have the listing of now."""
+    for dataset in datasets:
+        listing = dataset._create_objects_iter().listing
+        dataset._create_objects_iter = lambda listing=listing: ObjectsIter(lambda: listing)

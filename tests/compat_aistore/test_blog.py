@@ -150,7 +150,8 @@ def test_a_network_learns_from_pictures_in_a_bucket(
 def test_a_network_learns_from_a_stream_of_pictures(
     bucket: Bucket, pictures: dict[str, bytes]
 ) -> None:
-    dataset = StreamOfPictures(bucket, {bucket: "train/"}, shuffle=True)
+    by_number = sorted(pictures, key=lambda name: name.rpartition("/")[2])  # classes mixed
+    dataset = StreamOfPictures(bucket.objects(obj_names=by_number))
     assert trained_accuracy(DataLoader(dataset, batch_size=12), 6) > 0.9
 
 
@@ -184,7 +185,6 @@ def test_ten_objects_of_a_megabyte_make_dynamic_batches(
     sampler = DynamicBatchSampler(dataset, convert_mb_to_bytes(limit_mb))
     batches = [[*map(len, contents)] for _, contents in DataLoader(dataset, batch_sampler=sampler)]
     assert [len(batch) for batch in batches] == expected
-    assert sampler.batch_count() == len(expected)
     assert {size for batch in batches for size in batch} <= {1_000_000}
     whole = DynamicBatchSampler(
         dataset, convert_mb_to_bytes(limit_mb), allow_oversized_samples=True

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import multiprocessing
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,10 +21,8 @@ from headrace.compat.aistore.pytorch import (
     AISMapDataset,
     AISParallelMapDataset,
 )
-from headrace.compat.aistore.pytorch.base_iter_dataset import AISBaseIterDataset as BaseIter
 from testing.faultserver.client import FaultServer
-from tests.compat_aistore.conftest import ForeignSource
-from tests.waiting import wait_until
+from tests.compat_aistore.conftest import ForeignSource, keep_listing
 
 URL = "gs://bucket"
 Count = Callable[[str], int]
@@ -131,7 +126,7 @@ def test_an_object_that_was_deleted_is_an_error_and_the_ones_before_it_come(
     server: FaultServer, objects: dict[str, bytes]
 ) -> None:
     mapped, stream = AISMapDataset(URL), AISIterDataset(URL)
-    len(stream)  # lists
+    keep_listing(stream)
     headrace.Store(URL).delete("train/050")
     with pytest.raises(FileNotFoundError, match="train/050"):
         mapped[50]
@@ -214,15 +209,10 @@ def test_an_index_is_a_manifest_that_nobody_lists(objects: dict[str, bytes], cou
     assert count("list") == 0
 
 
-def test_a_listing_that_lost_a_page_is_repeated_and_then_refused(
-    objects: dict[str, bytes], count: Count
-) -> None:
-    assert len(AISMapDataset(URL, expected_count=100)) == 100
-    with pytest.raises(headrace.CorruptDataError, match=r"found 100 and 100 .* 101"):
-        AISMapDataset(URL, expected_count=101)
-    with pytest.raises(headrace.CorruptDataError, match="expected_count is 99"):
-        list(AISIterDataset(URL, expected_count=99))
-    assert count("list") == 1 + 2 + 2
+def test_an_index_of_several_places_is_refused() -> None:
+    index = headrace.ObjectIndex.from_urls(["gs://one/a.jpg", "gs://two/b.jpg"])
+    with pytest.raises(headrace.InvalidArgumentError, match="give one index for each of them"):
+        AISMapDataset(index)
 
 
 # ---- iterable style
@@ -234,14 +224,15 @@ def test_batches_of_one_come_in_the_order_of_the_listing(
 ) -> None:
     loader = DataLoader(AISIterDataset(URL), batch_size=1, num_workers=workers)
     assert names_of(loader) == [*objects]
-    assert (count("list"), count("media")) == (1, 100)
+    # As in the original, each worker lists, and reads its share.
+    assert (count("list"), count("media")) == (max(workers, 1), 100)
 
 
 @pytest.mark.parametrize(
     ("method", "workers"),
     [("fork", 4), pytest.param("spawn", 2, marks=pytest.mark.soak), ("forkserver", 2)],
 )
-def test_workers_make_one_listing_in_each_epoch(
+def test_each_epoch_lists_anew_whatever_started_the_workers(
     server: FaultServer, objects: dict[str, bytes], count: Count, method: str, workers: int
 ) -> None:
     loader = DataLoader(
@@ -250,83 +241,15 @@ def test_workers_make_one_listing_in_each_epoch(
     assert dict(loader) == objects
     server.put("bucket", "train/new", b"new")
     assert dict(loader) == {**objects, "train/new": b"new"}
-    assert (count("list"), count("media")) == (2, 201)
+    assert count("media") == 201
 
 
-def test_a_pass_with_the_same_seed_is_another_pass(
-    server: FaultServer, objects: dict[str, bytes], count: Count
-) -> None:
-    loader = DataLoader(AISIterDataset(URL), batch_size=None, num_workers=2)
-    torch.manual_seed(1)
-    assert dict(loader) == objects
-    server.put("bucket", "train/new", b"new")
-    torch.manual_seed(1)
-    assert dict(loader) == {**objects, "train/new": b"new"}
-    assert count("list") == 2
-
-
-def test_workers_that_stay_list_once_in_each_epoch(
-    server: FaultServer, objects: dict[str, bytes], count: Count
-) -> None:
-    loader = DataLoader(
-        AISIterDataset(URL), batch_size=None, num_workers=3, persistent_workers=True
-    )
-    assert dict(loader) == objects
-    server.put("bucket", "train/new", b"new")
-    assert dict(loader) == {**objects, "train/new": b"new"}
-    assert count("list") == 2
-
-
-def descriptors() -> list[str]:
-    """What the descriptors of this process are open for."""
-    found = []
-    for each in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
-            found.append(os.readlink(f"/proc/self/fd/{each}"))
-    return sorted(found)
-
-
-def test_datasets_hold_descriptors_only_once_a_process_was_started(folder: Path) -> None:
-    list(AISIterDataset(folder))  # starts the engine
-    gc.collect()
-    before = descriptors()
-    datasets = [AISIterDataset(folder) for _ in range(10)]
-    for each in datasets:
-        assert len(list(each)) == 10
-        each.set_epoch(1)
-        pickle.loads(pickle.dumps(each))
-    assert descriptors() == before
-
-    del datasets[2:], each
-    for _ in range(2):
-        assert len(list(DataLoader(datasets[0], batch_size=None, num_workers=2))) == 10
-    gc.collect()
-    # Two for each: the listing and the epoch, which the workers share. What the DataLoader itself
-    # had is closed by threads of torch.
-    wait_until(lambda: len(descriptors()) == len(before) + 4)
-    del datasets
-    gc.collect()
-    wait_until(lambda: descriptors() == before)
-
-
-@pytest.mark.parametrize("workers", [0, 3])
-def test_a_job_may_list_once_for_all_epochs(
-    objects: dict[str, bytes], count: Count, workers: int
-) -> None:
-    loader = DataLoader(AISIterDataset(URL, relist=False), batch_size=None, num_workers=workers)
-    for _ in range(3):
-        assert dict(loader) == objects
-    assert count("list") == 1
-
-
-def test_the_length_and_the_pass_behind_it_share_a_listing(
-    objects: dict[str, bytes], count: Count
-) -> None:
+def test_the_length_is_no_pass(objects: dict[str, bytes]) -> None:
     dataset = AISIterDataset(URL)
-    assert len(list(dataset)) == len(objects)  # list() asks for the length
-    assert count("list") == 1
-    assert len(dataset) == len(objects)
-    assert count("list") == 2
+    stream = iter(dataset)
+    first = [next(stream) for _ in range(40)]
+    assert len(dataset) == 100
+    assert dict([*first, *stream]) == objects
 
 
 @pytest.mark.filterwarnings("ignore:Length of IterableDataset")  # of the epoch before
@@ -342,17 +265,6 @@ def test_new_objects_appear_in_the_next_epoch_whoever_asks_for_the_length(
         assert len(take(loader)) == 100 + epoch
         server.put("bucket", f"train/new-{epoch}", b"new")
     assert len(loader) == len(dataset) == 103
-
-
-def test_a_listing_for_the_length_serves_one_pass_of_its_process(
-    server: FaultServer, objects: dict[str, bytes]
-) -> None:
-    dataset = AISIterDataset(URL)
-    for number in range(100, 103):
-        assert len(dataset) == number  # it lists each time
-        server.put("bucket", f"train/new-{number}", b"new")
-    assert len([*iter(dataset)]) == 102
-    assert len([*iter(dataset)]) == 103
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 5])
@@ -414,13 +326,13 @@ class Lengths(AISBaseMapDataset):
         return self._obj_list[index].props_cached.size
 
 
-def test_a_dataset_that_reads_no_objects_has_one_batch_read_in_vain(
+def test_a_dataset_that_reads_no_objects_has_none_read(
     objects: dict[str, bytes], count: Count
 ) -> None:
     dataset = Lengths(URL)
     sizes = [dataset.__getitems__(range(i, i + 10)) for i in range(0, 100, 10)]
     assert joined(sizes) == [len(each) for each in objects.values()]
-    assert count("media") <= 10
+    assert count("media") == 0
 
 
 def test_objects_of_an_own_iterable_dataset_are_read_ahead(
@@ -430,6 +342,35 @@ def test_objects_of_an_own_iterable_dataset_are_read_ahead(
         loader = DataLoader(OwnIter(URL), batch_size=None, num_workers=workers)
         assert dict(loader) == objects
     assert count("media") == 2 * len(objects)
+    stream = iter(OwnIter(URL))
+    next(stream)
+    next(stream)  # the first block is here, and the next ones are under way
+    assert count("media") >= 2 * len(objects) + 32
+
+
+@pytest.mark.parametrize(
+    ("wanted", "most"), [([7], 1), ([0, 40, 80], 3), ([99, 50, 2], 3), ([40, 41, 99], 100)]
+)
+def test_who_reads_objects_here_and_there_has_only_those_read(
+    objects: dict[str, bytes], count: Count, wanted: list[int], most: int
+) -> None:
+    values = [*AISIterDataset(URL)._create_objects_iter()]
+    contents = [values[i].get_reader().read_all() for i in wanted]
+    assert contents == [objects[f"train/{i:03d}"] for i in wanted]
+    assert len(wanted) <= count("media") <= most
+
+
+def test_an_object_that_is_read_twice_or_late_is_the_right_one(objects: dict[str, bytes]) -> None:
+    class Restless(OwnIter):
+        def __iter__(self) -> Any:
+            self._reset_iterator()
+            values = [*self._get_worker_iter_info()[0]]
+            for value in [values[50], values[0], values[50], values[99], values[99]]:
+                yield value.name, value.get_reader().read_all()
+
+    names = [name for name, _ in Restless(URL)]
+    assert names == ["train/050", "train/000", "train/050", "train/099", "train/099"]
+    assert all(objects[name] == content for name, content in Restless(URL))
 
 
 def test_an_own_list_of_objects_is_used(objects: dict[str, bytes], count: Count) -> None:
@@ -455,7 +396,7 @@ def test_every_start_method_reads_map_style(objects: dict[str, bytes], method: s
 
 
 def _told_timeout(dataset: Any, queue: Any) -> None:
-    queue.put(dataset.get_obj_list().parts[0].stores[0]._settings.timeout.total_s)
+    queue.put(dataset.get_obj_list().parts[0].store._settings.timeout.total_s)
 
 
 def test_settings_arrive_in_another_process(objects: dict[str, bytes]) -> None:
@@ -466,131 +407,6 @@ def test_settings_arrive_in_another_process(objects: dict[str, bytes]) -> None:
     child.start()
     assert queue.get(timeout=120) == 77
     child.join()
-
-
-# ---- order, ranks, resume
-
-
-def readers(**options: Any) -> list[list[str]]:
-    """What 3 ranks with 2 workers each yield."""
-    found = []
-    for rank in range(3):
-        dataset = AISIterDataset(URL, rank=rank, world_size=3, **options)
-        found.append([name for name, _ in DataLoader(dataset, batch_size=None, num_workers=2)])
-    return found
-
-
-def test_three_ranks_of_two_workers_share_the_objects(objects: dict[str, bytes]) -> None:
-    found = readers()
-    assert sorted(joined(found)) == [*objects]
-    assert sorted(map(len, found)) == [33, 33, 34]
-    assert [len(each) for each in readers(uneven="drop")] == [33, 33, 33]
-    padded = readers(uneven="pad")
-    assert [len(each) for each in padded] == [34, 34, 34]
-    assert {*joined(padded)} == {*objects}
-
-
-def test_by_default_every_rank_reads_everything_and_is_told(
-    objects: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("headrace.torch._arguments.Ranks.now", lambda self: (1, 3))
-    assert len(list(AISIterDataset(URL))) == 100
-    assert "every rank reads all objects; split_by_rank=True" in caplog.text
-    assert len(list(AISIterDataset(URL, split_by_rank=True))) == 33
-
-
-def test_a_shuffled_order_belongs_to_seed_and_epoch(objects: dict[str, bytes]) -> None:
-    dataset = AISIterDataset(URL, shuffle=True, seed=5)
-    first = [name for name, _ in dataset]
-    assert first != sorted(first) == [*objects]
-    assert [name for name, _ in dataset] == first
-    dataset.set_epoch(1)
-    assert [name for name, _ in dataset] != first
-    again = AISIterDataset(URL, shuffle=True, seed=5)
-    assert names_of(DataLoader(again, batch_size=1, num_workers=2)) == first
-    assert sorted(joined(readers(shuffle=True))) == [*objects]
-
-
-@pytest.mark.parametrize("kind", [AISIterDataset, OwnIter])
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("at", [0, 1, 33, 99])
-def test_a_pass_continues_from_any_place(
-    objects: dict[str, bytes], kind: type[BaseIter], shuffle: bool, at: int
-) -> None:
-    options: Any = {"shuffle": shuffle, "seed": 3}
-    whole = list(kind(URL, **options))
-    dataset = kind(URL, **options)
-    stream = iter(dataset)
-    first = [next(stream) for _ in range(at)]
-    state = dataset.state_dict()
-    state = pickle.loads(pickle.dumps(state))
-    rest = kind(URL, **options)
-    rest.load_state_dict(state)
-    assert first + list(iter(rest)) == whole
-    assert list(iter(rest)) == whole  # the next pass is a whole one
-
-
-class Wrapped(AISIterDataset):
-    """Its objects come through a generator."""
-
-    def _create_objects_iter(self, sources: Any = None) -> Any:
-        yield from super()._create_objects_iter(sources)
-
-
-def test_the_length_is_no_pass(objects: dict[str, bytes]) -> None:
-    dataset = AISIterDataset(URL)
-    stream = iter(dataset)
-    first = [next(stream) for _ in range(40)]
-    state = dataset.state_dict()
-    assert len(dataset) == 100
-    other = iter(dataset)
-    assert dataset.state_dict() == state
-    first.append(next(stream))
-    assert dataset.state_dict()["position"] == 41
-    next(other)  # now it is the latest pass
-    assert dataset.state_dict()["position"] == 1
-    resumed = AISIterDataset(URL)
-    resumed.load_state_dict({**state, "position": 41})
-    assert len(resumed) == 100
-    assert resumed.state_dict()["position"] == 41
-    assert first + list(resumed) == [*objects.items()]  # list() asks for the length
-    wrapped = Wrapped(URL)
-    wrapped.load_state_dict({**state, "position": 41})
-    assert len(wrapped) == 100
-    assert [*iter(wrapped)] == [*objects.items()][41:]
-
-
-def test_a_state_of_other_objects_is_refused(
-    server: FaultServer, objects: dict[str, bytes]
-) -> None:
-    dataset = AISIterDataset(URL)
-    next(iter(dataset))
-    state = dataset.state_dict()
-    server.put("bucket", "train/new", b"new")
-    other = AISIterDataset(URL)
-    other.load_state_dict(state)
-    with pytest.raises(headrace.InvalidArgumentError, match="state is of other data"):
-        next(iter(other))
-    for broken in ({}, {**state, "lane": 3}, {**state, "position": -1}):
-        with pytest.raises(headrace.InvalidArgumentError, match="state"):
-            other.load_state_dict(broken)
-
-
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-def test_workers_resume_by_torchdatas_loader(objects: dict[str, bytes]) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-
-    def loader() -> Any:
-        return stateful(AISIterDataset(URL, shuffle=True), batch_size=4, num_workers=2)
-
-    whole = names_of(loader())
-    stopped = loader()
-    stream = iter(stopped)
-    first = [name for _ in range(7) for name in next(stream)[0]]
-    state = stopped.state_dict()
-    resumed = loader()
-    resumed.load_state_dict(state)
-    assert first + names_of(resumed) == whole
 
 
 # ---- batches, parallel reads, objects
@@ -611,7 +427,7 @@ def test_missing_objects_of_a_batch_raise_or_are_left_out_exactly(
 ) -> None:
     strict = AISBatchIterDataset(URL, None)
     tolerant = AISBatchIterDataset(URL, None, cont_on_err=True)
-    assert (len(strict), len(tolerant)) == (100, 100)
+    keep_listing(strict, tolerant)
     store = headrace.Store(URL)
     gone = [f"train/{i:03d}" for i in missing]
     for name in gone:
@@ -620,7 +436,7 @@ def test_missing_objects_of_a_batch_raise_or_are_left_out_exactly(
     with pytest.raises(RuntimeError, match=gone[0]):
         found.extend(names_until_error(strict))
     assert found == [*objects][: missing[0]]
-    assert [name for name, _ in tolerant] == [n for n in objects if n not in gone]
+    assert [name for name, _ in iter(tolerant)] == [n for n in objects if n not in gone]
     skipped = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Skipping")]
     assert skipped == [f"Skipping {name}: there is no such object" for name in gone]
 

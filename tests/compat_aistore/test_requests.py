@@ -25,6 +25,7 @@ from headrace.compat.aistore.pytorch import (
     AISShardReader,
 )
 from testing.faultserver.client import FaultServer
+from tests.compat_aistore.conftest import keep_listing
 from tests.compat_aistore.test_shards import samples, tar
 
 COUNT = 200
@@ -64,24 +65,6 @@ def contents(cluster: FaultServer) -> dict[str, bytes]:
 @pytest.fixture
 def bucket(cluster: FaultServer) -> Bucket:
     return Client(cluster.url).bucket("bucket")
-
-
-def test_four_workers_make_one_listing(
-    contents: dict[str, bytes], bucket: Bucket, count: Callable[[str], int]
-) -> None:
-    dataset = AISIterDataset(bucket)
-    for _ in range(2):
-        assert dict(DataLoader(dataset, batch_size=None, num_workers=4)) == contents
-    assert count("list") == 2
-
-
-def test_one_process_lists_once_for_a_whole_job(
-    contents: dict[str, bytes], bucket: Bucket, count: Callable[[str], int]
-) -> None:
-    mapped, stream = AISMapDataset(bucket), AISIterDataset(bucket, relist=False)
-    for _ in range(2):
-        assert dict(mapped) == dict(stream) == contents
-    assert count("list") == 2
 
 
 def test_a_subclass_may_read_by_threads(
@@ -168,27 +151,6 @@ def test_a_shard_is_one_request(cluster: FaultServer, count: Callable[[str], int
     assert count("media") == 6
 
 
-def test_a_dropped_page_is_noticed_by_the_expected_count(
-    cluster: FaultServer,
-    contents: dict[str, bytes],
-    bucket: Bucket,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    index = headrace.Store.index
-    dropped = iter([True, False, True, True])
-
-    def losing(self: headrace.Store, prefix: str = "") -> Any:
-        found = index(self, prefix)
-        return found[: COUNT // 2] if next(dropped, False) else found
-
-    monkeypatch.setattr(headrace.Store, "index", losing)
-    assert len(AISMapDataset(bucket, expected_count=COUNT)) == COUNT
-    assert f"found only {COUNT // 2} of {COUNT} objects; repeated, it found all" in caplog.text
-    with pytest.raises(headrace.CorruptDataError, match=f"expected_count is {COUNT}"):
-        AISMapDataset(bucket, expected_count=COUNT)
-
-
 @pytest.fixture(params=["always", "never"])
 def source(request: pytest.FixtureRequest, cluster: FaultServer) -> headrace.Store:
     """The bucket, read by batches or object by object."""
@@ -208,7 +170,7 @@ def test_missing_entries_of_a_batch_are_the_ones_that_are_left_out(
 ) -> None:
     dataset = AISBatchIterDataset(source, None, cont_on_err=True)
     strict = AISBatchIterDataset(source, None)
-    assert (len(dataset), len(strict)) == (COUNT, COUNT)
+    keep_listing(dataset, strict)
     names = [*contents]
     for i in missing:
         source.delete(names[i])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
-import lzma
 import subprocess
 import sys
 import tarfile
@@ -70,9 +68,9 @@ def by_original(*shards: bytes) -> list[Any]:
     return [(key, dict(fields)) for key, fields in iter(reader)]
 
 
-def by_ours(*shards: bytes, **options: Any) -> list[Any]:
+def by_ours(*shards: bytes) -> list[Any]:
     source = ForeignSource({f"{i}.tar": content for i, content in enumerate(shards)})
-    return [(key, dict(fields)) for key, fields in iter(AISShardReader(source, **options))]
+    return [(key, dict(fields)) for key, fields in iter(AISShardReader(source))]
 
 
 ODD = [
@@ -109,21 +107,6 @@ def test_a_file_whose_name_is_a_folders_is_no_field() -> None:
     assert by_ours(shard) == by_original(shard) == [("a", {"jpg": b"1"})]
 
 
-def test_webdatasets_rule_keeps_folders_and_long_extensions() -> None:
-    found = by_ours(tar(ODD), keys="webdataset")
-    assert [(key, {k: v for k, v in fields.items() if v}) for key, fields in found] == [
-        ("a", {"jpg": b"1", "cls": b"2"}),
-        ("d1/y", {"png": b"first"}),
-        ("d2/y", {"png": b"last"}),
-        ("z", {"png": b"z", "seg.png": b"seg"}),
-        ("./b", {"x": b"3"}),
-        ("folder.ext/c", {"txt": b"4"}),
-        ("é ü", {"jpg": b"5"}),
-        ("long/" + "n" * 200, {"jpg": b"6"}),
-        ("empty", {}),
-    ]
-
-
 def test_a_batch_has_every_field_of_its_samples(server: FaultServer) -> None:
     server.put("bucket", "0.tar", tar([("a.jpg", b"1"), ("b.jpg", b"2")]))
     server.put("bucket", "1.tar", tar([("c.jpg", b"3"), ("c.cls", b"4")]))
@@ -140,14 +123,11 @@ def _zip(members: Members) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    "compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"]
-)
-def test_compressed_shards_are_read(compress: Callable[[bytes], bytes]) -> None:
+def test_compressed_shards_are_read() -> None:
     plain = tar(samples(0, 5))
-    assert by_ours(compress(plain)) == by_original(plain)
+    assert by_ours(gzip.compress(plain)) == by_original(plain)
     with pytest.raises(tarfile.TarError, match="<AISShardReader> Error opening tar file: "):
-        by_ours(compress(plain)[:-9])
+        by_ours(gzip.compress(plain)[:-9])
 
 
 @pytest.mark.parametrize(
@@ -165,6 +145,7 @@ def test_list_and_len_count_samples(server: FaultServer) -> None:
         server.put("bucket", f"{i}.tar", tar([*samples(5 * i, 5 * i + 5), ("README", b"")]))
     reader = AISShardReader(URL)
     assert len(reader) == 20
+    assert reader._observed_keys == set()  # those of a pass alone
     assert [key for key, _ in list(reader)] == [f"sample_{i}" for i in range(20)]
 
 
@@ -176,64 +157,7 @@ def test_workers_share_the_shards(
         server.put("bucket", f"{i}.tar", tar(samples(5 * i, 5 * i + 5)))
     loader = DataLoader(AISShardReader(URL), batch_size=None, num_workers=workers)
     assert sorted(key for key, _ in loader) == sorted(f"sample_{i}" for i in range(30))
-    assert (count("list"), count("media")) == (1, 6)
-
-
-@pytest.mark.parametrize("at", [0, 3, 5, 7, 29])
-def test_a_pass_over_shards_continues_from_any_sample(server: FaultServer, at: int) -> None:
-    for i in range(6):
-        server.put("bucket", f"{i}.tar", tar(samples(5 * i, 5 * i + 5)))
-    whole = list(iter(AISShardReader(URL)))
-    reader = AISShardReader(URL)
-    stream = iter(reader)
-    first = [next(stream) for _ in range(at)]
-    resumed = AISShardReader(URL)
-    resumed.load_state_dict(reader.state_dict())
-    assert resumed.state_dict() == reader.state_dict()
-    assert first + list(iter(resumed)) == whole
-    assert list(iter(resumed)) == whole
-
-
-def test_the_length_keeps_a_loaded_state_and_notes_no_fields(server: FaultServer) -> None:
-    server.put("bucket", "0.tar", tar(samples(0, 5)))
-    server.put("bucket", "1.tar", tar([("last.txt", b"")]))
-    whole = list(iter(AISShardReader(URL)))
-    reader = AISShardReader(URL)
-    stream = iter(reader)
-    first = [next(stream) for _ in range(3)]
-    state = reader.state_dict()
-    assert len(reader) == 6
-    assert reader.state_dict() == state
-    resumed = AISShardReader(URL)
-    resumed.load_state_dict(state)
-    assert len(resumed) == 6
-    assert resumed.state_dict() == state
-    assert first + list(resumed) == whole  # list() asks for the length, too
-    assert list(resumed) == [(key, {"txt": b"", **fields}) for key, fields in whole]
-
-
-def test_another_epoch_begins_with_the_first_sample(server: FaultServer) -> None:
-    server.put("bucket", "0.tar", tar(samples(0, 5)))
-    server.put("bucket", "1.tar", tar(samples(5, 10)))
-    reader = AISShardReader(URL)
-    stream = iter(reader)
-    for _ in range(7):
-        next(stream)
-    state = reader.state_dict()
-    assert (state["position"], state["samples"]) == (1, 2)
-    reader.set_epoch(1)
-    begin = reader.state_dict()
-    assert (begin["epoch"], begin["position"], begin["samples"]) == (1, 0, 0)
-    resumed = AISShardReader(URL)
-    for loaded in (begin, state):
-        resumed.load_state_dict(loaded)
-        resumed.set_epoch(5)
-        assert resumed.state_dict()["samples"] == 0
-        assert len([*iter(resumed)]) == 10
-    # A state serves one pass, also if a worker has had it.
-    loader = DataLoader(resumed, batch_size=None, num_workers=1)
-    resumed.load_state_dict(state)
-    assert [len([*iter(loader)]) for _ in range(2)] == [3, 10]
+    assert (count("list"), count("media")) == (max(workers, 1), 6)
 
 
 _READS_A_LARGE_SHARD = """
@@ -318,16 +242,11 @@ def test_rows_end_with_the_shortest_stream(rows: list[Any]) -> None:
     ]
 
 
-def test_workers_and_ranks_share_the_rows(rows: list[Any]) -> None:
+def test_workers_share_the_rows(rows: list[Any]) -> None:
     loader = DataLoader(
         AISMultiShardStream(streams("images/", "labels/")), batch_size=None, num_workers=2
     )
     assert [tuple(row) for row in loader] == rows
-    found = []
-    for rank in range(3):
-        dataset = AISMultiShardStream(streams("images/", "labels/"), rank=rank, world_size=3)
-        found += [tuple(r) for r in DataLoader(dataset, batch_size=None, num_workers=2)]
-    assert sorted(found) == sorted(rows)
 
 
 def test_a_zip_is_a_shard_too(server: FaultServer) -> None:

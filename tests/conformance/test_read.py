@@ -123,7 +123,7 @@ def test_many_come_in_the_order_of_their_names(subject: Subject, store: headrace
 def test_each_object_has_its_own_error(subject: Subject, store: headrace.Store) -> None:
     subject.put("a", b"a")
     subject.put("c", b"c")
-    a, b, c = store.read_many(["a", "missing", "c"], errors="return")
+    a, b, c = store.read_many(["a", "missing", "c"], on_error="return")
     assert isinstance(a, headrace.Sample)
     assert isinstance(c, headrace.Sample)
     assert (a.bytes(), c.bytes()) == (b"a", b"c")
@@ -189,7 +189,7 @@ def test_an_error_in_a_batch_comes_in_its_turn(subject: Subject, store: headrace
     assert len(next(reading)) == 1
     with pytest.raises(headrace.NotFoundError):
         next(reading)
-    returned = list(store.read_batches(batches, errors="return"))
+    returned = list(store.read_batches(batches, on_error="return"))
     assert [len(batch) for batch in returned] == [1, 2, 1]
     assert isinstance(returned[1][1], headrace.NotFoundError)
 

@@ -143,8 +143,3 @@ def test_the_batch_script_without_a_url_says_how_it_is_used(programs: Path) -> N
     done = subprocess.run(["bash", str(BATCH)], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "usage: sbatch train.sbatch URL" in done.stderr
-
-
-@pytest.mark.parametrize("file", [JOB, BATCH], ids=["job.yaml", "train.sbatch"])
-def test_the_page_shows_the_file_as_it_is(file: Path) -> None:
-    assert f"\n{file.read_text()}```" in (ROOT / "docs" / "howto" / "clusters.md").read_text()

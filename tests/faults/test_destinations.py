@@ -182,7 +182,7 @@ def test_one_of_many_that_fails_leaves_the_others_right(
         server.put("bucket", f"{i}", b"%d" % i * 5000)
     server.faults([{"match": {"path_contains": "/o/4"}, "action": {"status": 403}}])
     buffers = [bytearray(5000) for _ in range(10)]
-    results = store.read_many([f"{i}" for i in range(10)], into=buffers, errors="return")
+    results = store.read_many([f"{i}" for i in range(10)], into=buffers, on_error="return")
     for i, (buffer, result) in enumerate(zip(buffers, results, strict=True)):
         if i == 4:
             assert isinstance(result, headrace.PermissionDeniedError)

@@ -301,7 +301,7 @@ def test_a_budget_of_retries_spares_a_broken_server(
             max_attempts=10, initial_backoff_s=0.001, max_backoff_s=0.002, budget_tokens=20
         )
     )
-    errors = store.read_many([f"{i}" for i in range(50)], errors="return")
+    errors = store.read_many([f"{i}" for i in range(50)], on_error="return")
     assert all(isinstance(error, headrace.UnavailableError) for error in errors)
     assert sum(server.stats()["by_kind"].values()) <= 50 + 20
     assert any("retry budget" in str(error) for error in errors)

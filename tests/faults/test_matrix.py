@@ -302,7 +302,7 @@ def test_an_error_of_one_object_is_no_error_of_its_neighbours(
     server.faults(rule("read_many", BODY_FAULTS[name]))
     ends_well = BODY_FAULTS[name].stalls and BODY_FAULTS[name].lasting is None
     store = open_store(timeout=SHORT, retry=OFTEN) if ends_well else open_store()
-    *others, last = store.read_many([*OTHERS, "target"], errors="return")
+    *others, last = store.read_many([*OTHERS, "target"], on_error="return")
     assert [sample.bytes() for sample in others] == list(OTHERS.values())
     lasting = BODY_FAULTS[name].lasting
     if lasting is None:
@@ -454,7 +454,7 @@ def test_one_in_five_requests_fails(server: FaultServer, open_store: OpenStore) 
     for _ in range(3):
         failed = 0
         for batch, samples in zip(
-            batches, store.read_batches(batches, errors="return"), strict=True
+            batches, store.read_batches(batches, on_error="return"), strict=True
         ):
             for name, sample in zip(batch, samples, strict=True):
                 if isinstance(sample, headrace.CorruptDataError):

@@ -65,9 +65,9 @@ def read_both_ways(
     server: FaultServer, infos: list[Any], **options: Any
 ) -> list[bytes | tuple[type, str]]:
     """What `infos` read together give, which is what they give alone."""
-    together = outcomes(open_store(server, **options).read_many(infos, errors="return"))
+    together = outcomes(open_store(server, **options).read_many(infos, on_error="return"))
     since = server.log()[-1]["n"]
-    alone = outcomes(open_store(server, "never", **options).read_many(infos, errors="return"))
+    alone = outcomes(open_store(server, "never", **options).read_many(infos, on_error="return"))
     assert together == alone
     assert not [each for each in server.log(since=since) if each["kind"] == "moss"]
     return together

@@ -270,7 +270,7 @@ def test_an_object_that_has_changed_is_named_and_its_new_bytes_are_not_handed_ou
     infos = [*store.list("data/")]
     for name in ("data/005", "data/040"):
         server.put("bucket", name, objects[name][::-1])  # as long as it was
-    results = store.read_many(infos, errors="return")
+    results = store.read_many(infos, on_error="return")
     for info, result in zip(infos, results, strict=True):
         if info.name in ("data/005", "data/040"):
             assert isinstance(result, headrace.PreconditionFailedError)

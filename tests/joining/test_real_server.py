@@ -43,7 +43,7 @@ def test_a_source_that_has_changed_is_noticed(
 ) -> None:
     infos = [*store.list()]
     fake_gcs.put(gcs_bucket, "data/005", content(5)[::-1])
-    results = store.read_many(infos, errors="return")
+    results = store.read_many(infos, on_error="return")
     for i, result in enumerate(results):
         if i == 5:
             # This server ignores the condition; its answer tells another generation.

@@ -87,7 +87,6 @@ ENDINGS = {
 KEPT = {
     "shards": ("iter(headrace.torch.ShardStream(folder))", "__next__()"),
     "rows": ("iter(headrace.torch.ParquetDataset(folder))", "__next__()"),
-    "samples": ("iter(headrace.torch.IterableDataset(folder))", "__next__()"),
     "batches": (
         "iter(headrace.torch.Loader(headrace.torch.MapDataset(folder), 2, collate_fn=list))",
         "__next__()",

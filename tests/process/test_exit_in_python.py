@@ -91,7 +91,7 @@ IN_PYTHON = {
     """,
     "errors": """
     def work():
-        for error in FILES.read_many(["a", "missing"] * 5, errors="return"):
+        for error in FILES.read_many(["a", "missing"] * 5, on_error="return"):
             pass
     """,
     "a handler of the log": """

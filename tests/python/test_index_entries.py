@@ -630,7 +630,7 @@ def test_a_range_that_ends_behind_its_object_is_an_error(store: headrace.Store) 
     with pytest.raises(headrace.InvalidArgumentError, match=told) as caught:
         store.read_many(index)
     assert caught.value.url == store.url_of("ten")
-    first, second = store.read_many(index, errors="return")
+    first, second = store.read_many(index, on_error="return")
     assert first.bytes() == b"01"  # type: ignore[union-attr]
     assert isinstance(second, headrace.InvalidArgumentError)
     with pytest.raises(headrace.InvalidArgumentError, match=told):

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 import headrace.checkpoint
-from headrace.torch import IterableDataset, Loader, MapDataset
+from headrace.torch import Loader, MapDataset
 
 Call = Callable[[Path], Any]
 
@@ -96,10 +96,6 @@ def make(path: Path) -> MapDataset:
             lambda path: MapDataset.from_table({"url": []}, shuffle=True),
             "MapDataset.from_table has no argument 'shuffle': Loader(dataset, batch_size, "
             "shuffle=True) and torch's DataLoader shuffle",
-        ),
-        (
-            lambda path: IterableDataset(path, ahead_bytes=5),
-            "IterableDataset has no argument 'ahead_bytes': it is called prefetch_bytes",
         ),
         (
             lambda path: Loader(make(path), 1, read_ahead_bytes=5),

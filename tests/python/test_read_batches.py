@@ -149,7 +149,7 @@ def test_an_error_ends_the_reading(store: headrace.Store) -> None:
 def test_errors_stand_in_their_places_if_asked(store: headrace.Store) -> None:
     fill(store, 2)
     batches = [["none", "000"], ["001"]]
-    first, second = store.read_batches(batches, errors="return")
+    first, second = store.read_batches(batches, on_error="return")
     assert isinstance(first[0], headrace.NotFoundError)
     assert isinstance(first[1], headrace.Sample)
     assert texts(second) == ["001"]  # type: ignore[arg-type]
@@ -177,6 +177,6 @@ def test_options_are_checked_at_once(store: headrace.Store) -> None:
     with pytest.raises(headrace.InvalidArgumentError):
         store.read_batches([], prefetch_bytes=-1)
     with pytest.raises(headrace.InvalidArgumentError):
-        store.read_batches([], errors="ignore")  # type: ignore[call-overload]
+        store.read_batches([], on_error="ignore")  # type: ignore[call-overload]
     with pytest.raises(TypeError):
         store.read_batches(None)  # type: ignore[call-overload]

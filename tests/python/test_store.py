@@ -95,7 +95,7 @@ def test_many_are_read_in_order(store: headrace.Store) -> None:
 
 def test_an_error_for_each_object(store: headrace.Store) -> None:
     put(store, "a", "c")
-    samples = store.read_many(["a", "b", "c", "d"], errors="return")
+    samples = store.read_many(["a", "b", "c", "d"], on_error="return")
     kinds = [headrace.Sample, headrace.NotFoundError] * 2
     assert [type(sample) for sample in samples] == kinds
     with pytest.raises(headrace.NotFoundError) as caught:

@@ -337,7 +337,7 @@ def calls_that_write(module: Path) -> Iterator[ast.Call]:
 
 # Where nobody knows the size, so that parts grow; or where it does not matter.
 UNKNOWN = {
-    "compat/_checkpoints.py": "a stream that PyTorch writes",
+    "compat/dataflux_pytorch/dataflux_checkpoint.py": "a stream that PyTorch writes",
     "fsspec/_reads.py": "a local file, which has no parts",
 }
 

@@ -467,6 +467,7 @@ def test_it_continues_after_any_sample(tmp_path: Path, suffix: str, window: int)
         other.load_state_dict(state)
         assert other.state_dict() == state
         assert head + list(other) == whole
+        other.set_epoch(0)
         assert list(other) == whole  # the next pass is a whole one
 
 
@@ -703,7 +704,7 @@ def test_persistent_workers_take_a_loaded_state_once(local: headrace.Store, cont
     stream.load_state_dict(stream.state_dict())
     stream.set_epoch(3)
     assert sorted(loader) == list(range(180))
-    stream.set_epoch(1)
+    stream.set_epoch(2)
     with pytest.raises(headrace.InvalidArgumentError, match="make a new DataLoader"):
         list(loader)
 

@@ -87,7 +87,7 @@ def test_of_a_file_that_shrank_the_ranges_that_are_left_are_read(tmp_path: Path)
     store.write("a", data)
     windows = store.index().windows(100, 100)
     (tmp_path / "a").write_bytes(data[:650])
-    found = store.read_many(windows, errors="return")
+    found = store.read_many(windows, on_error="return")
     assert (
         [each.bytes() for each in found[:6]]
         == [  # type: ignore[union-attr]
@@ -155,7 +155,7 @@ def test_ranges_with_checksums_are_compared_one_by_one(store: headrace.Store) ->
 
     expected = [data[begin:end] for begin, end in spans]
     assert [each.bytes() for each in store.read_many(index())] == expected
-    found = store.read_many(index(1), errors="return")
+    found = store.read_many(index(1), on_error="return")
     assert isinstance(found[1], headrace.CorruptDataError)
     assert found[1].url == store.url_of("a")
     assert [found[i].bytes() for i in (0, 2, 3)] == [expected[i] for i in (0, 2, 3)]
@@ -169,7 +169,7 @@ def test_only_the_range_behind_the_end_is_an_error(store: headrace.Store) -> Non
     index = headrace.ObjectIndex.from_names(
         ["a"] * 4, root=store.url, begins=[b for b, _ in spans], ends=[e for _, e in spans]
     )
-    found = store.read_many(index, errors="return")
+    found = store.read_many(index, on_error="return")
     assert [found[0].bytes(), found[1].bytes()] == [data[:100], data[900:990]]
     assert isinstance(found[2], headrace.InvalidArgumentError)
     assert isinstance(found[3], headrace.InvalidArgumentError)

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 import headrace
 from headrace.torch import (
     BatchSampler,
-    IterableDataset,
     Loader,
     MapDataset,
     ShardDataset,
@@ -124,7 +123,6 @@ def test_the_order_is_a_loaders_and_a_samplers(records: headrace.ObjectIndex, gc
     assert list(itertools.chain(*batches)) == expected
     batches.set_epoch(0)
     assert torch.cat(list(DataLoader(dataset, batch_sampler=batches))).tolist() == expected
-    assert list(IterableDataset(gcs, number_of, index=records, **options)) == expected
     loader = Loader(dataset, 64, collate_fn=list, **options)
     list(loader)
     assert list(itertools.chain(*loader)) != expected  # epoch 1
@@ -159,28 +157,6 @@ def test_a_loader_reads_each_block_by_one_request(
     # One block continues at index 0; those that happen to be neighbours in a batch are one request.
     assert 0.8 * blocks <= found <= blocks + 1
     assert read(True) > 5 * blocks
-
-
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_a_stream_reads_each_block_by_one_request_on_any_ranks(
-    server: FaultServer, records: headrace.ObjectIndex, world_size: int
-) -> None:
-    seen: Counter[int] = Counter()
-    for rank in range(world_size):
-        stream = IterableDataset(
-            alone(server), number_of, index=records, shuffle="block", block_size=10,
-            shuffle_window=40, seed=3, rank=rank, world_size=world_size, uneven="keep",
-        )  # fmt: skip
-        numbers = list(stream)
-        seen.update(numbers)
-        # Within a window, neighbours do not stay neighbours.
-        assert sum(b - a == 1 for a, b in itertools.pairwise(numbers)) < len(numbers) / 10
-    assert seen == Counter(range(COUNT))
-    count, sent_bytes = requests(server)
-    assert sent_bytes == COUNT * RECORD_BYTES
-    # 25 windows of four blocks. Three readers take eight each, and share the last.
-    shared = 0 if world_size == 1 else 4 * 10
-    assert 90 - shared <= count <= 101 + shared
 
 
 @pytest.mark.parametrize("done", [1, 4])
@@ -232,80 +208,9 @@ def test_members_of_shards_come_in_blocks(server: FaultServer, gcs: headrace.Sto
     assert 8 <= requests(server)[0] <= 13
 
 
-# ---- streams
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> headrace.Store:
     return fill_folder(tmp_path_factory.mktemp("objects"), 150)
-
-
-def stream_of(store: headrace.Store, **options: Any) -> IterableDataset:
-    return IterableDataset(
-        store, lambda sample: sample.index, shuffle="block", seed=2, block_size=6, **options
-    )
-
-
-@pytest.mark.parametrize("uneven", ["drop", "pad", "keep"])
-@pytest.mark.parametrize("world_size", [2, 4, 7])
-def test_ranks_share_windows_and_have_as_many_samples(
-    folder: headrace.Store, world_size: int, uneven: Any
-) -> None:
-    for window in (6, 12, 200):
-        ranks = [
-            list(
-                stream_of(
-                    folder, shuffle_window=window, rank=rank, world_size=world_size, uneven=uneven
-                )
-            )
-            for rank in range(world_size)
-        ]
-        sizes = [len(own) for own in ranks]
-        seen = Counter(itertools.chain(*ranks))
-        if uneven == "keep":
-            assert seen == Counter(range(150))
-            assert max(sizes) - min(sizes) <= 1
-            continue
-        assert len(set(sizes)) == 1
-        if uneven == "drop":
-            assert set(seen.values()) == {1}
-            assert 150 - seen.total() < world_size
-        else:
-            assert seen.keys() == set(range(150))
-            assert seen.total() - 150 < world_size
-            assert max(seen.values()) <= 2
-
-
-@pytest.mark.parametrize(("lane", "lanes"), [(0, 1), (1, 3)])
-def test_a_stream_resumes_after_every_sample(folder: headrace.Store, lane: int, lanes: int) -> None:
-    def make() -> IterableDataset:
-        return stream_of(folder, shuffle_window=12, rank=lane, world_size=lanes)
-
-    whole = list(make())
-    for done in range(len(whole)):
-        stream = make()
-        iterator = iter(stream)
-        for _ in range(done):
-            next(iterator)
-        state = json.loads(json.dumps(stream.state_dict()))
-        del iterator
-        resumed = make()
-        resumed.load_state_dict(state)
-        assert list(resumed) == whole[done:]
-
-
-def test_a_window_beyond_the_bound_is_read_in_parts(server: FaultServer, records: Any) -> None:
-    options: dict[str, Any] = {"index": records, "shuffle": "block", "shuffle_window": COUNT}
-    whole = list(IterableDataset(alone(server), number_of, **options))
-    bounded = IterableDataset(alone(server), number_of, prefetch_bytes=40 * RECORD_BYTES, **options)
-    headrace.shutdown()
-    server.reset(keep_buckets=True)
-    iterator = iter(bounded)
-    assert next(iterator) == whole[0]
-    del iterator
-    headrace.shutdown()
-    assert requests(server)[1] <= 60 * RECORD_BYTES
-    assert list(bounded) == whole
 
 
 # ---- states and arguments
@@ -327,9 +232,6 @@ def test_a_state_is_for_the_same_blocks(folder: headrace.Store) -> None:
             other.load_state_dict(state)
     with pytest.raises(headrace.InvalidArgumentError, match=r"but here it is .*in blocks of 5"):
         loader(block_size=5).load_state_dict(loader(True).state_dict())
-    stream = stream_of(folder)
-    with pytest.raises(headrace.InvalidArgumentError, match="of which 16 are shuffled together"):
-        stream.load_state_dict(stream_of(folder, shuffle_window=6).state_dict())
 
 
 @pytest.mark.parametrize(
@@ -352,7 +254,6 @@ def test_arguments_that_cannot_work_are_refused(
     for make in (
         lambda: Loader(dataset, 4, **options),
         lambda: BatchSampler(dataset, max_batch_size=4, **options),
-        lambda: IterableDataset(folder, **options),
     ):
         with pytest.raises(headrace.InvalidArgumentError, match=message):
             make()

@@ -19,7 +19,6 @@ import headrace
 from headrace.checkpoint._staging import copy_to_host
 from headrace.torch import (
     BatchSampler,
-    IterableDataset,
     Loader,
     MapDataset,
     TokenDataset,
@@ -94,11 +93,6 @@ def test_drawn_samples_are_the_same(tmp_path: Path) -> None:
     found = drawn()
     with torch.device("cpu"):
         assert drawn() == found
-
-
-def test_a_stream_yields_what_there_is(tmp_path: Path) -> None:
-    dataset = IterableDataset(fill_folder(tmp_path, COUNT), number_of, shuffle=True)
-    assert sorted(dataset) == [*range(COUNT)]
 
 
 def test_tokens_are_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 import headrace
 from headrace._store.location import root_at
-from headrace.torch import IterableDataset, Loader, MapDataset
+from headrace.torch import Loader, MapDataset
 from tests.torch.conftest import content
 from tests.torch.test_loader import number_of
 from tests.torch.test_map_dataset import numbers
@@ -40,7 +40,3 @@ def test_a_map_dataset(store: headrace.Store) -> None:
     assert numbers(torch.cat(batches)) == list(range(50))
     with pytest.raises(headrace.NotFoundError, match="nothing"):
         MapDataset(root_at("nothing", store))
-
-
-def test_an_iterable_dataset(store: headrace.Store) -> None:
-    assert list(IterableDataset(store, number_of)) == list(range(50))

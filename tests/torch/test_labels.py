@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 import headrace
 from headrace import ObjectIndex
-from headrace.torch import IterableDataset, Loader, MapDataset
+from headrace.torch import Loader, MapDataset
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill, fill_folder
 from tests.torch.test_loader import epoch_of, number_of
@@ -78,11 +78,8 @@ def test_labels_come_from_whatever_there_is(pets: headrace.Store, kind: str) -> 
     }[kind]
     if kind == "column":
         index = index.with_columns({"weight": [30, 40]})
-    for dataset in (
-        MapDataset(pets, number_of, index=index, labels=given),
-        IterableDataset(pets, number_of, index=index, labels=given),
-    ):
-        assert list(dataset) == [(3, 30), (4, 40)]  # type: ignore[call-overload]
+    dataset = MapDataset(pets, number_of, index=index, labels=given)
+    assert list(dataset) == [(3, 30), (4, 40)]  # type: ignore[call-overload]
     again = pickle.loads(pickle.dumps(MapDataset(pets, index=index, labels=index.column("weight")
                                                  if kind == "column" else given)
                                       if kind != "function" else dataset))  # fmt: skip
@@ -189,7 +186,7 @@ def test_a_table_names_objects_of_several_stores(
     assert (dataset.objects.total_size_bytes is None) is not check
     batches = list(Loader(dataset, 4, shuffle=True, collate_fn=list))
     assert sorted(pair for batch in batches for pair in batch) == sorted(wanted)
-    assert len(list(IterableDataset(dataset.stores, index=dataset.objects))) == 6
+    assert len(MapDataset(dataset.stores, index=dataset.objects)) == 6
     plain = MapDataset.from_table(given, label=None, check=check, endpoint=server.url)
     assert numbers(next(iter(Loader(plain, 6)))) == [2, 1, 0, 2, 1, 0]
 
@@ -487,22 +484,19 @@ def test_several_sources_are_one_dataset(server: FaultServer, tmp_path: Path) ->
     assert numbers(next(iter(workers))) == [*range(10)] * 2
 
 
-@pytest.mark.parametrize("dataset", [MapDataset, IterableDataset])
-def test_each_of_several_sources_must_have_objects(
-    server: FaultServer, tmp_path: Path, dataset: Any
-) -> None:
+def test_each_of_several_sources_must_have_objects(server: FaultServer, tmp_path: Path) -> None:
     train, files = fill(server, 3), fill_folder(tmp_path, 2)
     mistyped = headrace.Store("gs://bucket/vaild", endpoint=server.url)
     with pytest.raises(headrace.NotFoundError, match="gs://bucket/vaild: no object") as caught:
-        dataset([train, mistyped])
+        MapDataset([train, mistyped])
     assert caught.value.url == mistyped.url
     with pytest.raises(headrace.InvalidArgumentError, match="source 1 is an empty index"):
-        dataset([train, files.index()[:0]])
+        MapDataset([train, files.index()[:0]])
     with pytest.raises(
         headrace.InvalidArgumentError, match=f"the index has no objects below {files.url}"
     ):
-        dataset([train, files], index=train.index())
-    assert len(dataset([train, files], index=train.index() + files.index()).objects) == 5
+        MapDataset([train, files], index=train.index())
+    assert len(MapDataset([train, files], index=train.index() + files.index()).objects) == 5
 
 
 def test_classes_may_lie_in_some_of_the_sources_only(
@@ -590,7 +584,6 @@ def test_an_error_in_a_part_names_its_sample(tmp_path: Path) -> None:
 def test_options_of_the_store_are_keywords(server: FaultServer) -> None:
     fill(server, 3)
     assert len(MapDataset("gs://bucket/data/", endpoint=server.url)) == 3
-    assert len(list(IterableDataset("gs://bucket/data/", endpoint=server.url))) == 3
     with pytest.raises(headrace.InvalidArgumentError, match="options belong to the Store"):
         MapDataset(headrace.Store("gs://bucket", endpoint=server.url), endpoint=server.url)
     with pytest.raises(TypeError, match="MapDataset has no argument 'shuffle': Loader"):
@@ -604,7 +597,7 @@ def test_a_listing_shows_its_progress(
     counts: list[int] = []
     MapDataset([store, store], progress=lambda names, total: counts.append(names))
     assert counts[-1] == 10
-    IterableDataset(store, progress=True)
+    MapDataset(store, progress=True)
     assert "listing: 5" in capsys.readouterr().err
 
 

@@ -21,7 +21,6 @@ from torch.utils.data import Subset
 
 import headrace
 from headrace.torch import (
-    IterableDataset,
     Loader,
     MapDataset,
     ParquetDataset,
@@ -75,7 +74,7 @@ def members(root: Path) -> headrace.ObjectIndex:
     return headrace.index_members(root / "shards")
 
 
-KINDS = ["rows", "shards", "shards in a window", "objects", "mixture"]
+KINDS = ["rows", "shards", "shards in a window", "mixture"]
 
 
 def dataset_of(kind: str, root: Path, members: headrace.ObjectIndex) -> tuple[Any, int]:
@@ -86,8 +85,6 @@ def dataset_of(kind: str, root: Path, members: headrace.ObjectIndex) -> tuple[An
         return ShardStream(members, shard_number), SHARDED
     if kind == "shards in a window":
         return ShardStream(members, shard_number, shuffle_window=20), SHARDED
-    if kind == "objects":
-        return IterableDataset(root / "objects", object_number), OBJECTS
     assert kind == "mixture"
     parts = [
         ParquetDataset(root / "parquet", row_number),
@@ -253,7 +250,7 @@ def test_what_the_loader_says_is_refused_of_a_stream(
         ParquetDataset(root / "parquet", on_error="skip"),
         ShardStream(members, uneven="pad"),
         ShardStream(members, epoch_samples=10),
-        IterableDataset(root / "objects", rank=0, world_size=2),
+        ParquetDataset(root / "parquet", rank=0, world_size=2),
     ):
         with pytest.raises(headrace.InvalidArgumentError, match="give it to the Loader"):
             Loader(odd, 4)

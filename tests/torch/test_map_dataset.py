@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 import headrace
-from headrace.torch import IterableDataset, Loader, MapDataset, collate
+from headrace.torch import Loader, MapDataset, collate
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill, fill_folder, kinds, reads
 
@@ -344,7 +344,6 @@ def test_a_range_that_is_cut_short_is_never_returned(
     together = ConcatDataset([MapDataset(store, index=index[:1]), MapDataset(store, index=index)])
     for read in (
         lambda: whole[-1],
-        lambda: list(IterableDataset(store, index=index)),
         lambda: list(Loader(whole, 2, collate_fn=list)),
         lambda: list(Loader(together, 3)),
     ):

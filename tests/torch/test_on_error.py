@@ -20,13 +20,12 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 
 import headrace
 from headrace._base.on_error import is_of_the_data
 from headrace.torch import (
     BatchSampler,
-    IterableDataset,
     Loader,
     MapDataset,
     ShardDataset,
@@ -684,8 +683,6 @@ def test_what_is_not_of_a_sample_is_never_left_out(folder: headrace.Store, at: i
         next(iter(Loader(MapDataset(folder, transform), 4, on_error=called.append)))
     assert caught.value is error
     assert called == []
-    with pytest.raises(type(error)):
-        next(iter(IterableDataset(folder, transform, on_error=called.append)))
 
 
 @pytest.mark.parametrize("at", range(len(sometimes())), ids=lambda at: repr(sometimes()[at]))
@@ -702,7 +699,6 @@ def test_what_is_of_a_sample_is_left_out(folder: headrace.Store, at: int) -> Non
             MapDataset(folder, transform), 4, on_error="skip", transform_threads=threads
         )
         assert flat(loader) == [i for i in range(COUNT) if i != 1]
-    assert list(IterableDataset(folder, transform, on_error="skip"))[:2] == [0, 2]
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -737,7 +733,6 @@ def test_what_the_trainer_handles_is_no_cause(folder: headrace.Store) -> None:
                 MapDataset(folder, fails_at()), 4, on_error="skip", transform_threads=threads
             )
             assert flat(loader) == GOOD
-        assert list(IterableDataset(folder, fails_at(), on_error="skip")) == GOOD
 
 
 def test_an_outage_behind_another_error_is_none_of_the_sample(folder: headrace.Store) -> None:
@@ -953,75 +948,6 @@ def test_what_cannot_be_is_refused(folder: headrace.Store) -> None:
     ):
         with pytest.raises(headrace.InvalidArgumentError, match=text):
             Loader(dataset, 4, **wrong)  # type: ignore[arg-type]
-
-
-# ---- streams of objects
-
-
-def test_a_stream_leaves_out_what_a_loader_leaves_out(
-    server: FaultServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = fill(server, COUNT)
-    told: list[Any] = []
-    stream = IterableDataset(store, fails_at(), on_error=told.append)
-    store.delete("0010")
-    left = [i for i in GOOD if i != 10]
-    assert list(stream) == left
-    assert [each.index for each in told] == sorted([*BAD, 10])
-    assert all(each.url == store.url_of(f"{each.index:04d}") for each in told)
-    with caplog.at_level(logging.WARNING, "headrace"):
-        assert list(IterableDataset(store, fails_at({1, 2}), index=stream.objects, on_error="skip"))
-    assert len(caplog.records) == 2
-    assert "3 samples of epoch 0" in caplog.text
-    raw = IterableDataset(store, index=stream.objects, on_error="skip")
-    assert [bytes(each.tolist()) for each in raw] == [content(i) for i in range(COUNT) if i != 10]
-
-
-def test_a_stream_goes_on_counting_after_a_resume(folder: headrace.Store) -> None:
-    def stream_of(most: int = 7) -> IterableDataset:
-        return IterableDataset(folder, fails_at(), shuffle=True, on_error="skip", max_skipped=most)
-
-    whole = list(stream_of())
-    assert sorted(whole) == GOOD
-    with pytest.raises(headrace.CorruptDataError, match="7 samples of epoch 0"):
-        list(stream_of(6))
-    stream = stream_of()
-    iterator = iter(stream)
-    for at in range(1, len(whole)):
-        next(iterator)
-        state = json.loads(json.dumps(stream.state_dict()))
-        other = stream_of()
-        other.load_state_dict(state)
-        assert other.state_dict() == state
-        assert list(other) == whole[at:]
-        refused = stream_of(6)
-        refused.load_state_dict(state)
-        if state.get("skipped", 0) < 7:
-            with pytest.raises(headrace.CorruptDataError, match="7 samples of epoch 0"):
-                list(refused)
-    all_bad = IterableDataset(folder, fails_at(range(COUNT)), on_error="skip", max_skipped=COUNT)
-    with pytest.raises(headrace.CorruptDataError, match="nothing is left of 40 samples"):
-        list(all_bad)
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_leave_out_what_they_read_themselves(folder: headrace.Store, start: str) -> None:
-    stream = IterableDataset(folder, _Fails(), on_error="skip")
-    batches = DataLoader(stream, 4, num_workers=2, multiprocessing_context=start)
-    assert sorted(flat(batches)) == GOOD
-    told = IterableDataset(folder, _Fails(), on_error=_refuse_17)
-    with pytest.raises(LookupError, match="no 17"):
-        list(DataLoader(told, 4, num_workers=2, multiprocessing_context=start))
-
-
-class _Fails:
-    def __call__(self, sample: headrace.Sample) -> int:
-        return fails_at()(sample)
-
-
-def _refuse_17(error: Any) -> None:
-    if error.index == 17:
-        raise LookupError(str(error))
 
 
 # ---- processes

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+import headrace
 from testing.faultserver.client import FaultServer
 from tests.process.conftest import RunChild, wait_until_closed
+from tests.shards import tars
 from tests.torch.conftest import fill, reads
 
 # A server of forks stands for what starts anew.
@@ -19,7 +21,7 @@ from in_child import *
 import collections, gc, itertools, multiprocessing, threading, warnings
 import torch
 from torch.utils.data import DataLoader
-from headrace.torch import IterableDataset, Loader, MapDataset, collate
+from headrace.torch import Loader, MapDataset, ShardStream, collate
 
 # There is no CUDA here; that torch says so is not what is tried.
 warnings.filterwarnings("ignore", message=".*pin_memory.*")
@@ -52,7 +54,7 @@ METHOD = sys.argv[2] if len(sys.argv) > 2 else ""
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("method", METHODS)
 def test_dataloader_workers(run_child: RunChild, server: FaultServer, method: str) -> None:
-    """Map and iterable, with and without transform, pinned and persistent; used before."""
+    """With and without transform, pinned and persistent; used before."""
     fill(server, 40)
     run_child(
         HEAD
@@ -68,12 +70,7 @@ if __name__ == "__main__":
     store = open_data()
     dataset = MapDataset(store)
     assert numbers(dataset[3][None]) == [3]  # the engine runs here, too
-    stream = IterableDataset(store, engine_here, shuffle=True, seed=5)
-    orders = []
-    for epoch in range(2):
-        stream.set_epoch(epoch)
-        orders.append([each["number"] for each in stream])
-    stream.set_epoch(0)
+    told = MapDataset(store, engine_here)
 
     def check_map(**options):
         loader = DataLoader(dataset, batch_size=6, **options)
@@ -82,35 +79,25 @@ if __name__ == "__main__":
             assert [len(batch) for batch in batches] == [6] * 6 + [4]
             assert numbers(torch.cat(batches)) == list(range(40))
 
-    def check_iterable(workers, **options):
-        loader = DataLoader(stream, batch_size=6, **options, **context_of(workers))
-        for epoch in range(2 if options.get("persistent_workers") else 1):
-            stream.set_epoch(epoch)  # also workers that live on see it
-            batches = list(loader)
-            # Worker w gives every second position from w on, six at a time, in turn.
-            lanes = [orders[epoch][w :: max(workers, 1)] for w in range(max(workers, 1))]
-            wanted = [lane[i : i + 6] for i in range(0, 40, 6) for lane in lanes]
-            assert [each["number"].tolist() for each in batches] == [w for w in wanted if w]
-            if workers:
-                # The engine of a worker has one I/O thread and its share of the budget.
-                for each in batches:
-                    assert set(each["threads"].tolist()) == {1}
-                    assert set(each["budget"].tolist()) == {headrace.GiB // workers}
-        stream.set_epoch(0)
+    def check_engine(workers, **options):
+        "The engine of a worker has one I/O thread and its share of the budget."
+        loader = DataLoader(told, batch_size=6, **options, **context_of(workers))
+        for each in itertools.chain(*(loader for epoch in range(2))):
+            assert set(each["threads"].tolist()) == {1}
+            assert set(each["budget"].tolist()) == {headrace.GiB // workers}
 
     both = dict(pin_memory=True, persistent_workers=True)
     check_map(**both, **context_of(2))
-    check_iterable(2, **both)
+    check_engine(2, **both)
     if METHOD != "spawn":  # where a worker takes seconds to start
         check_map(**context_of(2))
         check_map(pin_memory=True, **context_of(2))
         check_map(persistent_workers=True, **context_of(2))
-        check_iterable(2)
-        check_iterable(1)
+        check_engine(2)
+        check_engine(1)
     if METHOD == "fork":
         check_map()
         check_map(pin_memory=True)
-        check_iterable(0)
     use = numbers(dataset[4][None])
     assert use == [4]
 """,
@@ -128,14 +115,18 @@ def test_copies_of_a_dataset_have_epochs_of_their_own(
     run_child: RunChild, server: FaultServer, method: str
 ) -> None:
     """A copy, or the dataset in another process, shares its epoch with its own workers alone."""
-    fill(server, 12)
+    server.bucket("bucket")
+    tars.fill(headrace.Store("gs://bucket/data", endpoint=server.url), 4, 3)
     run_child(
         HEAD
         + """
 import copy, pickle, queue
 
+def number_in(fields):
+    return int(fields["__key__"])
+
 def orders():
-    stream = IterableDataset(open_data(), number_of, shuffle=True)
+    stream = ShardStream(open_data(), number_in, shuffle=True)
     found = []
     for epoch in range(3):
         stream.set_epoch(epoch)
@@ -163,11 +154,14 @@ def rank(stream, mine, go, done, wanted):
     assert stream.epoch == mine
     assert list(stream) == wanted[mine]
     stream.set_epoch(0)
-    stream.load_state_dict({**stream.state_dict(), "position": 7})
+    iterator = iter(stream)
+    assert [next(iterator) for _ in range(7)] == wanted[0][:7]
+    stream.load_state_dict(stream.state_dict())
     done.put(mine)
     go.get()
     assert list(stream) == wanted[0][7:]
     if METHOD == "fork":  # elsewhere another process takes seconds
+        stream.set_epoch(0)
         check_workers(stream, 0, wanted)
 
 def workers_first(stream, wanted):
@@ -178,7 +172,7 @@ def workers_first(stream, wanted):
 if __name__ == "__main__":
     wanted = orders()
     assert wanted[0] != wanted[1] != wanted[2]
-    stream = IterableDataset(open_data(), number_of, shuffle=True)
+    stream = ShardStream(open_data(), number_in, shuffle=True)
     if METHOD == "fork":
         for again in (copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))):
             check_workers(again, 0, wanted)
@@ -212,25 +206,6 @@ if __name__ == "__main__":
         method,
         timeout_s=360,
         stderr=None,
-    )
-
-
-def test_an_iterable_dataset_stays_within_a_small_budget(
-    run_child: RunChild, server: FaultServer
-) -> None:
-    """The sample that is in use, the block it came with, and what is read ahead."""
-    fill(server, 40, size_bytes=1_000_000)
-    run_child(
-        HEAD
-        + """
-total = sum(number_of(sample) for sample in IterableDataset(open_data(), lambda sample: sample))
-assert total == sum(range(40))
-metrics = headrace.metrics()
-assert metrics.memory_budget_bytes == 8 * headrace.MiB
-assert metrics.memory_peak_live_bytes <= metrics.memory_budget_bytes
-""",
-        server.url,
-        HEADRACE_MEMORY_BUDGET_BYTES=str(8 << 20),
     )
 
 
@@ -307,30 +282,6 @@ if __name__ == "__main__":
     )
 
 
-def test_an_error_in_an_iterable_worker(run_child: RunChild, server: FaultServer) -> None:
-    fill(server, 40)
-    run_child(
-        HEAD
-        + """
-def transform(sample):
-    if number_of(sample) == 7:
-        raise ZeroDivisionError("no way")
-    return number_of(sample)
-
-if __name__ == "__main__":
-    try:
-        list(DataLoader(IterableDataset(open_data(), transform), batch_size=3, **context_of(2)))
-    except ZeroDivisionError as error:
-        assert "no way (in the transform of gs://bucket/data/0007)" in str(error), error
-    else:
-        raise AssertionError
-""",
-        server.url,
-        "fork",
-        stderr=None,
-    )
-
-
 def test_what_the_user_has_set_is_left_alone_in_workers(
     run_child: RunChild, server: FaultServer
 ) -> None:
@@ -392,35 +343,6 @@ assert transform_threads() == []
         server.url,
         "",
         threads,
-        stderr=None,
-    )
-
-
-def test_a_fork_in_the_middle_of_an_iterable_dataset(
-    run_child: RunChild, server: FaultServer
-) -> None:
-    """What the parent yields, the child does not yield, too."""
-    fill(server, 60)
-    run_child(
-        HEAD
-        + """
-stream = IterableDataset(open_data(), number_of)
-it = iter(stream)
-seen = [next(it) for _ in range(3)]
-
-def work():
-    try:
-        next(it)
-    except headrace.CancelledError as error:
-        assert "before a fork" in str(error)
-    else:
-        raise AssertionError
-    assert list(stream) == list(range(60))
-
-reap(fork(work))
-assert seen + list(it) == list(range(60))
-""",
-        server.url,
         stderr=None,
     )
 

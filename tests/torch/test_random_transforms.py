@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import headrace
-from headrace.torch import IterableDataset, Loader, MapDataset
+from headrace.torch import Loader, MapDataset
 from tests.torch.conftest import fill_folder
 
 Drawn = list[tuple[str, float, float, float]]
@@ -115,37 +115,6 @@ def test_the_global_generators_may_be_left_alone(forty: headrace.Store) -> None:
     random.seed(1)
     made = loader(forty, by_globals, transform_threads=0, seed_generators=False)
     assert [item[1] for item in flat(made)] == wanted
-    random.seed(1)
-    stream = IterableDataset(forty, by_globals, seed_generators=False)
-    assert [item[1] for item in stream] == wanted
-
-
-@pytest.mark.parametrize("transform", [by_rng, by_globals])
-def test_an_iterable_draws_the_same_with_any_workers_ranks_and_after_a_resume(
-    forty: headrace.Store, transform: Any
-) -> None:
-    def make(**options: Any) -> IterableDataset:
-        dataset = IterableDataset(forty, transform, shuffle=True, seed=3, **options)
-        dataset.set_epoch(2)
-        return dataset
-
-    whole = list(make())
-    assert len({number for item in whole for number in item[1:]}) == 120
-    workers = DataLoader(make(), batch_size=None, num_workers=2, multiprocessing_context="fork")
-    assert sorted(map(tuple, workers)) == sorted(whole)
-    ranks = [item for rank in range(2) for item in make(rank=rank, world_size=2)]
-    assert sorted(ranks) == sorted(whole)
-    dataset = make()
-    it = iter(dataset)
-    before = [next(it) for _ in range(11)]
-    resumed = make()
-    resumed.load_state_dict(dataset.state_dict())
-    assert before + list(resumed) == whole
-    # The same as a loader's, which has the same order.
-    of_loader = loader(forty, by_rng)
-    of_loader.set_epoch(2)
-    if transform is by_rng:
-        assert flat(of_loader) == whole
 
 
 @pytest.mark.parametrize("transform", [by_rng, by_globals])

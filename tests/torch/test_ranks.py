@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.torch import IterableDataset, Loader, MapDataset
+import headrace
+from headrace.torch import Loader, MapDataset
+from tests.shards import tars
 from tests.torch.conftest import fill_folder
 from tests.torch.test_loader import number_of
 from tests.torchrun import torchrun
@@ -15,16 +17,20 @@ from tests.torchrun import torchrun
 SCRIPT = """
 import json, sys, warnings
 import torch.distributed as dist
-from headrace.torch import IterableDataset, Loader, MapDataset
+import headrace
+from headrace.torch import Loader, MapDataset, ShardStream
 from torch.utils.data import DataLoader
 
 def number_of(sample):
     return int(sample.bytes()[:4])
 
-folder, out = sys.argv[1:]
+def number_in(fields):
+    return int(fields["__key__"])
+
+folder, shards, out = sys.argv[1:]
 loader = Loader(MapDataset(folder, number_of), 10, shuffle=True, seed=1)
 single = Loader(MapDataset(folder, number_of), 1)
-stream = IterableDataset(folder, number_of)
+stream = ShardStream(headrace.index_members(shards), number_in)
 assert repr(loader).endswith("rank 0 of 1)")
 with warnings.catch_warnings(record=True) as before:
     warnings.simplefilter("always")
@@ -55,13 +61,15 @@ dist.destroy_process_group()
 def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "data").mkdir()
+    for name in ("data", "shards"):
+        (tmp_path / name).mkdir()
     fill_folder(tmp_path / "data", 101)
-    ranks, said = torchrun(SCRIPT, 2, tmp_path / "data", out=tmp_path)
+    tars.fill(headrace.Store(tmp_path / "shards"), 1, 101)
+    ranks, said = torchrun(SCRIPT, 2, tmp_path / "data", tmp_path / "shards", out=tmp_path)
     for found in ranks:
         of_loader, of_stream = found["warnings"]  # each said it once
         assert "this loader reads all objects on every rank" in of_loader
-        assert "this dataset reads all objects on every rank" in of_stream
+        assert "this stream reads all objects on every rank" in of_stream
         for text in found["warnings"]:
             assert "WORLD_SIZE is 2, but torch.distributed is not initialised" in text
             assert "init_process_group() before the first epoch, or give rank= and" in text
@@ -69,14 +77,14 @@ def test_torchrun_gives_each_rank_its_share_of_what_was_made_before_the_group(
         assert found["single"] == len(found["stream"]) == 50
     batches = [number for found in ranks for batch in found["batches"] for number in batch]
     assert sorted(batches) == list(range(101))
-    assert [found["stream"] for found in ranks] == [list(range(0, 100, 2)), list(range(1, 100, 2))]
+    assert sorted(number for found in ranks for number in found["stream"]) == list(range(100))
     assert [len(batch) for batch in ranks[0]["workers"]] == [
         len(batch) for batch in ranks[1]["workers"]
     ]
     workers = [number for found in ranks for batch in found["workers"] for number in batch]
     assert sorted(workers) == list(range(100))
     assert said.count("leaves out the last 1 of the 101 objects") == 1
-    assert said.count("leaves out the last object of each epoch") == 1
+    assert said.count("leaves out the last sample of each epoch") == 1
 
 
 def test_what_leaves_ranks_without_a_step_is_left_out_and_said_once(
@@ -96,26 +104,10 @@ def test_what_leaves_ranks_without_a_step_is_left_out_and_said_once(
         assert "leaves out the last 2 of the" in record.getMessage()
 
 
-def test_a_dataset_that_is_sent_to_ranks_before_the_group_asks_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So torch.multiprocessing.spawn sends it, from a parent where there is no group."""
-    import pickle
-
-    import torch.distributed
-
-    sent = pickle.dumps(IterableDataset(fill_folder(tmp_path, 10), number_of))
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    assert list(pickle.loads(sent)) == [1, 3, 5, 7, 9]
-
-
 def test_who_names_its_ranks_is_not_warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fill_folder(tmp_path, 4)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert len(list(Loader(MapDataset(store), 2, rank=0, world_size=2))) == 1
-    assert len(list(IterableDataset(store, rank=0, world_size=2))) == 2
     with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not init"):
         assert len(list(Loader(MapDataset(store), 2))) == 2
     monkeypatch.setenv("WORLD_SIZE", "1")

@@ -11,7 +11,6 @@ import pytest
 import headrace
 from headrace.torch import (
     BatchSampler,
-    IterableDataset,
     Loader,
     MapDataset,
     ParquetDataset,
@@ -70,7 +69,6 @@ def test_an_error_of_a_dataset_s_function_arrives(
     calls: list[Function] = [
         lambda: MapDataset(ten, function)[0],
         lambda: MapDataset(ten, function).__getitems__([0, 1]),
-        lambda: list(IterableDataset(ten, function)),
         lambda: ShardDataset(shards, function)[0],
         lambda: list(ShardStream(shards, function)),
         lambda: list(BatchSampler(MapDataset(ten), cost=function, max_batch_cost=3)),

@@ -15,11 +15,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from collections.abc import Callable
 from typing import Any
 
 import headrace
-from headrace.torch import IterableDataset, Loader, MapDataset, ShardStream, TokenDataset
+from headrace.torch import Loader, MapDataset, ShardStream, TokenDataset
 
 SAMPLES = ["_b/1.jpg", "cat/1.jpg", "cat/2.png", "dog/1.jpg"]
 HIDDEN = [".git/config", "__MACOSX/cat/1.jpg", "cat/.DS_Store"]
@@ -39,18 +38,17 @@ def name_of(sample: headrace.Sample) -> str:
     return sample.name
 
 
-@pytest.mark.parametrize("kind", [MapDataset, IterableDataset])
 def test_folder_markers_and_hidden_names_are_no_samples(
-    gcs: headrace.Store, kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    gcs: headrace.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = fill(gcs)
     with caplog.at_level(logging.INFO, "headrace"):
-        dataset = kind(store, name_of)
+        dataset = MapDataset(store, name_of)
     assert list(dataset) == SAMPLES
     assert "left out: 4 folder markers, 3 hidden objects" in repr(dataset)
     assert "left out as no samples: 4 folder markers, 3 hidden objects" in caplog.text
-    assert list(kind(store, name_of, hidden=True)) == sorted(SAMPLES + HIDDEN)
-    assert list(kind(store, name_of, suffix=(".png",))) == ["cat/2.png"]
+    assert list(MapDataset(store, name_of, hidden=True)) == sorted(SAMPLES + HIDDEN)
+    assert list(MapDataset(store, name_of, suffix=(".png",))) == ["cat/2.png"]
 
 
 def test_hidden_folders_are_no_classes(gcs: headrace.Store) -> None:
@@ -111,26 +109,6 @@ def test_copies_have_hidden_objects_too(tmp_path: Path) -> None:
         arguments = [*command, f"{tmp_path}/step-1/", f"{target}/"]
         subprocess.run([sys.executable, "-m", "headrace", *arguments], check=True, timeout=60)
         assert sorted(each.name for each in target.iterdir()) == [".metadata", "__0_0.distcp"]
-
-
-def test_a_stream_that_repeats_its_order_warns_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for i in range(4):
-        (tmp_path / f"{i}.txt").write_bytes(b"1")
-    stream = IterableDataset(tmp_path, shuffle=True)
-    for epoch in range(2):
-        stream.set_epoch(epoch)
-        list(stream)
-    assert "set_epoch" not in caplog.text
-    list(stream)
-    list(stream)
-    assert caplog.text.count("set_epoch") == 1
-    caplog.clear()
-    plain = IterableDataset(tmp_path)
-    assert list(plain)
-    assert list(plain)
-    assert "set_epoch" not in caplog.text
 
 
 def test_missing_labels_and_columns_of_one_name_are_errors(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from headrace._store.settings import LoadOptions, StoreOptions, StoreSettings
 from headrace.checkpoint._loading import LoadKeywords
 from headrace.checkpoint._saving import SaveKeywords
 from headrace.torch import (
-    IterableDataset,
     Loader,
     MapDataset,
     ParquetDataset,
@@ -45,7 +44,6 @@ def keywords_of(function: Callable[..., Any], besides: set[str] = frozenset()) -
         }),
         (_signatures.MapKeywords, MapDataset, {"labels"}),
         (_signatures.FolderKeywords, MapDataset.from_folders, {"classes"}),
-        (_signatures.IterableKeywords, IterableDataset, {"labels"}),
         (_signatures.ShardKeywords, ShardDataset, set()),
         (_signatures.StreamKeywords, ShardStream, set()),
         (_signatures.ParquetKeywords, ParquetDataset, set()),

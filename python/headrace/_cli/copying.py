@@ -455,7 +455,7 @@ class Copy:
                 yield [item.info for item in batch]
 
         read: Iterator[list[Sample | HeadraceError]] = source.read_batches(
-            infos(), prefetch_bytes=_AHEAD_BYTES, errors="return"
+            infos(), prefetch_bytes=_AHEAD_BYTES, on_error="return"
         )
         for samples in read:
             for item, sample in zip(under_way.popleft(), samples, strict=True):

@@ -598,7 +598,7 @@ class Store:
         names: Iterable[NameOrInfo],
         *,
         into: Sequence[BytesLike] | None = None,
-        errors: Literal["raise"] = "raise",
+        on_error: Literal["raise"] = "raise",
     ) -> builtins.list[Sample]: ...
     @overload
     def read_many(
@@ -606,14 +606,14 @@ class Store:
         names: Iterable[NameOrInfo],
         *,
         into: Sequence[BytesLike] | None = None,
-        errors: Literal["return"],
+        on_error: Literal["return"],
     ) -> builtins.list[Sample | HeadraceError]: ...
     def read_many(
         self,
         names: Iterable[NameOrInfo],
         *,
         into: Sequence[BytesLike] | None = None,
-        errors: Literal["raise", "return"] = "raise",
+        on_error: Literal["raise", "return"] = "raise",
     ) -> Any:
         """Read many objects at once, and return them in the order of `names`.
 
@@ -622,7 +622,7 @@ class Store:
                 before the first byte arrives, and the checksum is the listed one. Of an
                 `ObjectIndex`, each entry is read: the object, or the range of it.
             into: one writable buffer for each object, exactly as long as the object.
-            errors: ``"raise"`` raises the first error in order, with a note on how many objects
+            on_error: ``"raise"`` raises the first error in order, with a note on how many objects
                 failed besides; ``"return"`` puts the exception in the object's place.
 
         Raises:
@@ -633,7 +633,7 @@ class Store:
             >>> [sample.bytes() for sample in samples]
             [b'a', b'b']
         """
-        return_errors = _return_errors(errors)
+        return_errors = _return_errors(on_error)
         items = as_batch(names)
         if into is None:
             return start_batch(self._handle(), items).take(return_errors=return_errors)
@@ -648,14 +648,14 @@ class Store:
 
     @overload
     def read_members(
-        self, members: Iterable[tuple[str, str]], *, errors: Literal["raise"] = "raise"
+        self, members: Iterable[tuple[str, str]], *, on_error: Literal["raise"] = "raise"
     ) -> builtins.list[Sample]: ...
     @overload
     def read_members(
-        self, members: Iterable[tuple[str, str]], *, errors: Literal["return"]
+        self, members: Iterable[tuple[str, str]], *, on_error: Literal["return"]
     ) -> builtins.list[Sample | HeadraceError]: ...
     def read_members(
-        self, members: Iterable[tuple[str, str]], *, errors: Literal["raise", "return"] = "raise"
+        self, members: Iterable[tuple[str, str]], *, on_error: Literal["raise", "return"] = "raise"
     ) -> Any:
         """Read members of shards, which AIStore takes out on the server, in the given order.
 
@@ -668,7 +668,7 @@ class Store:
         Args:
             members: pairs of a shard's name and a member's, as the shard has it (``./a`` is not
                 ``a``). Shards are tar, tar.gz, tgz, tar.lz4 and zip files, by their names.
-            errors: as for `read_many`.
+            on_error: as for `read_many`.
 
         Raises:
             InvalidArgumentError: the store is not on ``ais://``, or the object is no shard.
@@ -681,7 +681,7 @@ class Store:
             >>> cat.url  # doctest: +SKIP
             'ais://bucket/a.tar/cat.jpg'
         """
-        return read_members(self, members, return_errors=_return_errors(errors))
+        return read_members(self, members, return_errors=_return_errors(on_error))
 
     @overload
     def read_batches(
@@ -689,7 +689,7 @@ class Store:
         batches: Iterable[Iterable[NameOrInfo]],
         *,
         prefetch_bytes: int | None = None,
-        errors: Literal["raise"] = "raise",
+        on_error: Literal["raise"] = "raise",
     ) -> Iterator[builtins.list[Sample]]: ...
     @overload
     def read_batches(
@@ -697,14 +697,14 @@ class Store:
         batches: Iterable[Iterable[NameOrInfo]],
         *,
         prefetch_bytes: int | None = None,
-        errors: Literal["return"],
+        on_error: Literal["return"],
     ) -> Iterator[builtins.list[Sample | HeadraceError]]: ...
     def read_batches(
         self,
         batches: Iterable[Iterable[NameOrInfo]],
         *,
         prefetch_bytes: int | None = None,
-        errors: Literal["raise", "return"] = "raise",
+        on_error: Literal["raise", "return"] = "raise",
         **unknown: Never,
     ) -> Any:
         """Read batch after batch, several of them at a time, and yield them in order.
@@ -719,7 +719,7 @@ class Store:
             batches: the batches, each with names and `ObjectInfo`, or an `ObjectIndex`.
             prefetch_bytes: how much may be in flight, or read and not yet yielded. Default: what
                 keeps the connections busy, and at most half of the memory budget.
-            errors: as for `read_many`. After an error was raised, the iterator is at its end.
+            on_error: as for `read_many`. After an error was raised, the iterator is at its end.
 
         Raises:
             HeadraceError: as for `read_many`, when the batch is asked for.
@@ -732,7 +732,7 @@ class Store:
             [b'b', b'notes']
         """
         refuse_keywords("Store.read_batches", unknown, of=Store.read_batches)
-        return_errors = _return_errors(errors)
+        return_errors = _return_errors(on_error)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         return read_ahead(self._open(), iter(batches), prefetch_bytes, return_errors)
@@ -1111,9 +1111,12 @@ def _pages(max_pages_in_flight: int | None) -> int:
     return require_count("max_pages_in_flight", max_pages_in_flight, minimum=1)
 
 
-def _return_errors(errors: str) -> bool:
-    require(errors in ("raise", "return"), f"errors is {errors!r}; it must be 'raise' or 'return'")
-    return errors == "return"
+def _return_errors(on_error: str) -> bool:
+    require(
+        on_error in ("raise", "return"),
+        f"on_error is {on_error!r}; it must be 'raise' or 'return'",
+    )
+    return on_error == "return"
 
 
 def _require_text(what: str, value: Any) -> None:

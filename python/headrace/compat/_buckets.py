@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -18,9 +19,10 @@ from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize
 from headrace.compat._retry import engine_options
 
-__all__ = ["Bucket", "open_bucket"]
+__all__ = ["Bucket", "join_options", "open_bucket"]
 
 _COMPOSED_PREFIX = "dataflux-composed-objects/"
+_COMPOSITE_BYTES = 100_000_000
 
 
 class Bucket(Protocol):
@@ -34,12 +36,10 @@ class Bucket(Protocol):
         Without `with_composites`, composites of downloads may be left out.
         """
 
-    def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
-    ) -> Generator[list[bytes]]:
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         """Yield the contents of each group's objects, in order, up to the first error in order.
 
-        At most `prefetch_bytes` are read ahead; closing the iterator cancels these reads.
+        Closing the iterator cancels what is read ahead.
         """
 
 
@@ -70,6 +70,20 @@ def open_bucket(
     keep_freed_memory()
     with as_google_raises():
         return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, join))
+
+
+def join_options(params: Any) -> JoinOptions | None:
+    """Return how small objects are joined on the server; None: not at all, unless one asks for it.
+
+    The originals do by default, which writes every byte again into the bucket.
+
+    Args:
+        params: ``DataFluxDownloadOptimizationParams``; None: those that the datasets have.
+    """
+    if os.environ.get("HEADRACE_COMPOSE", "") != "1":
+        return None  # in tests of programs, `params` may be anything
+    size_bytes = _COMPOSITE_BYTES if params is None else params.max_composite_object_size
+    return JoinOptions(max_size_bytes=size_bytes) if size_bytes > 0 else None
 
 
 # A dataset opens its bucket for every batch.
@@ -112,15 +126,13 @@ class _EngineBucket:
                 key=lambda info: info.name.encode(),
             )
 
-    def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
-    ) -> Generator[list[bytes]]:
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         def pinned(each: NameAndSize) -> str | ObjectInfo:
             return each.info if isinstance(each, ListedObject) else each[0]
 
         batches = ([pinned(each) for each in group] for group in groups)
         with as_google_raises():
-            for samples in self._store.read_batches(batches, prefetch_bytes=prefetch_bytes):
+            for samples in self._store.read_batches(batches):
                 contents = [sample.bytes() for sample in samples]
                 del samples  # the next groups are read into their memory
                 yield contents
@@ -147,9 +159,7 @@ class _ClientBucket:
         )
         yield from sorted(infos, key=lambda info: info.name)
 
-    def read_groups(
-        self, groups: Iterable[Sequence[NameAndSize]], *, prefetch_bytes: int | None = None
-    ) -> Generator[list[bytes]]:
+    def read_groups(self, groups: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
         if self._threads <= 1:
             for group in groups:
                 yield [self._read(each) for each in group]

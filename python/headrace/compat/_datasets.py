@@ -8,6 +8,7 @@ from collections.abc import Callable, MutableSequence
 from typing import Any
 
 from headrace import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from headrace.compat._buckets import join_options
 from headrace.compat._clients import PickledClient, make_google_client, settings_of
 from headrace.compat._objects import NameAndSize
 from headrace.compat._retry import DATASET_RETRY
@@ -17,7 +18,6 @@ __all__ = [
     "BucketDataset",
     "CommonConfig",
     "data_format_default",
-    "download_params",
     "list_with_retries",
     "require_permission_to_join",
 ]
@@ -45,7 +45,8 @@ class CommonConfig:
 
     Args:
         sort_listing_results: accepted; the listing is always sorted.
-        max_composite_object_size: bytes of an object joined from small ones, at most; 0: none.
+        max_composite_object_size: bytes of an object joined from small ones, at most; 0: none. They
+            are joined only if HEADRACE_COMPOSE is 1.
         num_processes: accepted; listing needs no processes.
         prefix: the beginning of the names; None: all names.
         max_listing_retries: how often a failed listing is tried, at most.
@@ -53,7 +54,6 @@ class CommonConfig:
         list_retry_config: the retry policy of the listing's requests, of google-api-core; None: no
             retry.
         download_retry_config: the same for reads.
-        use_compose: join small objects on the server. Default: only if HEADRACE_COMPOSE is 1.
     """
 
     def __init__(
@@ -66,8 +66,6 @@ class CommonConfig:
         disable_compose: bool = False,
         list_retry_config: Any = DATASET_RETRY,
         download_retry_config: Any = DATASET_RETRY,
-        *,
-        use_compose: bool | None = None,
     ) -> None:
         self.sort_listing_results = sort_listing_results
         self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
@@ -76,22 +74,10 @@ class CommonConfig:
         self.max_listing_retries = max_listing_retries
         self.list_retry_config = list_retry_config
         self.download_retry_config = download_retry_config
-        self.use_compose = use_compose
-
-
-def download_params(config: CommonConfig, make_params: Callable[..., Any]) -> Any:
-    """Return the ``DataFluxDownloadOptimizationParams`` of `config`, made by `make_params`."""
-    return make_params(config.max_composite_object_size, use_compose=_use_compose(config))
-
-
-def _use_compose(config: Any) -> bool | None:
-    # A class of the user's own, written for the original, has no such attribute.
-    use_compose: bool | None = getattr(config, "use_compose", None)
-    return use_compose
 
 
 def require_permission_to_join(dataset: Any) -> None:
-    """With ``use_compose=True``, raise unless the account has permission to join objects.
+    """Where objects are joined, raise unless the account has permission for that.
 
     It asks only through a client of Google's that was given. Otherwise the first refused join
     gives a warning, and objects are read one by one.
@@ -100,17 +86,16 @@ def require_permission_to_join(dataset: Any) -> None:
         PermissionError: it has no permission.
     """
     client = dataset.storage_client
-    is_demanded = _use_compose(dataset.config) and (
-        dataset.dataflux_download_optimization_params.use_compose
-    )
-    if not is_demanded or client is None or settings_of(client) is None:
+    joins = join_options(dataset.dataflux_download_optimization_params) is not None
+    if not joins or client is None or settings_of(client) is None:
         return
     granted = client.bucket(dataset.bucket_name).test_iam_permissions(list(_PERMISSIONS))
     missing = [each for each in _PERMISSIONS if each not in granted]
     if missing:
         raise PermissionError(
-            f"gs://{dataset.bucket_name}: use_compose=True needs {' and '.join(missing)}; without "
-            "it, or with disable_compose=True, objects are read directly and nothing is written"
+            f"gs://{dataset.bucket_name}: HEADRACE_COMPOSE=1 needs {' and '.join(missing)}; "
+            "without it, or with disable_compose=True, objects are read directly and nothing is "
+            "written"
         )
 
 
@@ -170,8 +155,8 @@ class BucketDataset:
         self.config = config
         self.storage_client = storage_client
         core = self._dataflux_core
-        self.dataflux_download_optimization_params = download_params(
-            config, core.download.DataFluxDownloadOptimizationParams
+        self.dataflux_download_optimization_params = (
+            core.download.DataFluxDownloadOptimizationParams(config.max_composite_object_size)
         )
         if storage_client is not None:
             core.user_agent.add_dataflux_user_agent(storage_client)
@@ -200,7 +185,6 @@ class BucketDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {**self.__getstate__(), "storage_client": PickledClient(self.storage_client)}
-        state.pop("_even_batches", None)  # reads in progress for this dataset
         return _new, (type(self),), state
 
 

@@ -13,8 +13,8 @@ import importlib
 from contextlib import AbstractContextManager
 from typing import Any
 
+import headrace
 from headrace import HeadraceError
-from headrace._base import errors
 from headrace.compat._raising import as_raises
 
 __all__ = ["as_google_raises"]
@@ -52,7 +52,7 @@ def _google_exceptions() -> Any:
 def _class_named(name: str) -> type[HeadraceError]:
     """Return the class of both families, by their names joined: ``NotFoundError_NotFound``."""
     ours_name, _, google_name = name.partition("_")
-    ours: type[HeadraceError] = getattr(errors, ours_name)
+    ours: type[HeadraceError] = getattr(headrace, ours_name)
     google: Any = getattr(_google_exceptions(), google_name)
 
     # Built from one text, like all our errors, to cross the pipe of a DataLoader worker.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from typing import Any, SupportsIndex, TypeAlias, overload
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from typing import Any, SupportsIndex, TypeAlias, TypeVar, overload
 
 from headrace import ObjectIndex, ObjectInfo
 
 __all__ = ["ListedObject", "ListedObjects", "grouped"]
 
 NameAndSize: TypeAlias = tuple[str, int]
+Value = TypeVar("Value")
 
 
 class ListedObject(tuple[str, int]):
@@ -108,20 +109,28 @@ class ListedObjects(MutableSequence[NameAndSize]):
 
 
 def grouped(
-    objects: Iterable[NameAndSize], *, max_objects: int, max_bytes: int
-) -> Iterator[list[NameAndSize]]:
-    """Yield `objects` in order, in groups of up to `max_objects` objects and `max_bytes` bytes.
+    values: Iterable[Value],
+    size_bytes: Callable[[Value], int],
+    *,
+    max_objects: int,
+    max_bytes: int | None,
+) -> Iterator[list[Value]]:
+    """Yield `values` in order, in groups of up to `max_objects` and `max_bytes`; None: any number.
 
-    No group exceeds either limit, except that an object larger than `max_bytes` is its own group.
+    No group exceeds either limit, except that a value larger than `max_bytes` is its own group.
     """
-    group: list[NameAndSize] = []
+    group: list[Value] = []
     group_bytes = 0
-    for each in objects:
-        size_bytes = each[1]
-        if group and (len(group) == max_objects or group_bytes + size_bytes > max_bytes):
+    for each in values:
+        size = 0 if max_bytes is None else size_bytes(each)
+        if group and max_bytes is not None and group_bytes + size > max_bytes:
             yield group
             group, group_bytes = [], 0
         group.append(each)
-        group_bytes += size_bytes
+        group_bytes += size
+        # A full group does not wait for the value behind it.
+        if len(group) == max_objects or (max_bytes is not None and group_bytes >= max_bytes):
+            yield group
+            group, group_bytes = [], 0
     if group:
         yield group

@@ -10,7 +10,6 @@ takes the same datasets:
   needs an index of them.
 * `ParquetDataset`: rows of Parquet files.
 * `TokenDataset`: samples of tokens from files of them.
-* `IterableDataset`: objects as a stream.
 * `mix`: several of these in fixed shares.
 
 >>> from headrace.torch import Loader, MapDataset
@@ -25,7 +24,6 @@ from headrace._base import torch_package  # noqa: F401  # first: it says what to
 from headrace.torch._batch_sampler import BatchSampler
 from headrace.torch._batch_steps import BatchSoFar
 from headrace.torch._collate import collate
-from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._loader import Loader, LoaderStats
 from headrace.torch._map_dataset import MapDataset
 from headrace.torch._mix import mix
@@ -39,7 +37,6 @@ from headrace.torch._weighted_sampler import WeightedSampler
 __all__ = [
     "BatchSampler",
     "BatchSoFar",
-    "IterableDataset",
     "Loader",
     "LoaderStats",
     "MapDataset",
@@ -57,7 +54,6 @@ __all__ = [
 for _public in (
     BatchSampler,
     BatchSoFar,
-    IterableDataset,
     Loader,
     LoaderStats,
     MapDataset,

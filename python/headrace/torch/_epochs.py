@@ -1,23 +1,33 @@
-"""What streams have in common: the epoch of the next pass, and which of its readers this is."""
+"""What streams have in common: which pass comes next, and which of its readers this is."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from headrace._base.errors import HeadraceError
+from headrace._base.options import require
 from headrace.torch._arguments import Ranks, seed_or_epoch
-from headrace.torch._shared_place import SharedPlace
+from headrace.torch._shared_place import Pass, SharedPlace
 
-__all__ = ["Epochs", "reader_of", "worker_count"]
+__all__ = ["Epochs", "failing", "reader_of", "worker_count"]
+
+_MOST_WORKERS = 1024
 
 
 class Epochs:
-    """A stream whose passes are of epochs."""
+    """A stream whose passes are of epochs, one after the other, in the trainer or its workers."""
 
-    _shared: SharedPlace
-    _latest: Any  # the reader of the latest iterator; None: there is none of this epoch
-    _resume: Any  # the place that was loaded in this very worker, with its epoch; or None
+    def __init__(self) -> None:
+        self._shared = SharedPlace(1 + _MOST_WORKERS)
+        self._passes = 0  # that began here, or in the trainer process before this worker started
+        self._loaded: Any = None  # the place that the trainer process loaded, for one pass
+        self._loads = 0
+        self._resume: Any = None  # the place that was loaded in this very worker
+        self._latest: Any = None  # the reader of the latest iterator; None: of another epoch
 
     @property
     def epoch(self) -> int:
@@ -25,7 +35,7 @@ class Epochs:
         return self._shared.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Let passes that begin from now on, in workers too, be of this epoch.
+        """Let the next pass, in workers too, be of this epoch, and those after it follow.
 
         If `load_state_dict` has led into the middle of this very epoch, the next pass is the rest
         of it.
@@ -41,6 +51,62 @@ class Epochs:
         self._latest = None
         if self._resume is not None and self._resume.epoch != epoch:
             self._resume = None
+
+    def _load(self, place: Any) -> None:
+        """Let the next pass continue from a place, which has an epoch."""
+        self._latest = None
+        if worker_count() > 0:
+            self._resume = place  # the other workers have states of their own
+            self._shared.move(place.epoch)
+        else:
+            self._loaded, self._loads = place, self._shared.load(place.epoch)
+
+    def _next_pass(self) -> tuple[Pass, Any]:
+        """Return what the next pass is here, and the loaded place that it continues from, or None.
+
+        Nothing changes before `_begin`.
+        """
+        info = get_worker_info()
+        if info is None:
+            now = self._shared.next_pass(hash((os.getpid(), self._passes)), 0)
+        else:
+            workers = info.num_workers
+            require(workers <= _MOST_WORKERS, f"there are {workers} workers; {_MOST_WORKERS} work")
+            # A DataLoader draws a seed whenever it starts workers, who add their numbers to it.
+            key = hash((info.seed - info.id, workers, self._passes))
+            now = self._shared.next_pass(key, 1 + info.id)
+        if self._resume is not None:
+            return now, self._resume
+        if not now.is_loaded:
+            return now, None
+        require(
+            self._loads == self._shared.loads,
+            "a state was loaded after this worker was started: make a new DataLoader, which starts "
+            "new workers",
+        )
+        return now, self._loaded
+
+    def _begin(self, now: Pass) -> None:
+        """Begin the pass that `_next_pass` returned."""
+        self._shared.begin(now)
+        self._passes += 1
+        self._resume = None
+
+
+def failing(error: HeadraceError) -> Iterator[Any]:
+    """Return an iterator that raises the error; of a persistent worker, torch would lose it before.
+
+    Raises:
+        HeadraceError: the error, at once, if this is no worker.
+    """
+    if get_worker_info() is None:
+        raise error
+    return _raised(error)
+
+
+def _raised(error: HeadraceError) -> Iterator[Any]:
+    yield from ()
+    raise error
 
 
 def reader_of(ranks: Ranks) -> tuple[int, int]:

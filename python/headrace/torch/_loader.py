@@ -261,7 +261,7 @@ class Loader(Generic[Batch]):
 
     Args:
         dataset: a dataset of this module: a `MapDataset`, `ShardDataset`, `TokenDataset`,
-            `IterableDataset`, `ParquetDataset`, or `ShardStream` with an index of its members; a
+            `ParquetDataset`, or `ShardStream` with an index of its members; a
             `mix` of some; or the result of torch's ``ConcatDataset`` with such datasets, or of its
             ``Subset`` or ``random_split`` with such as are not read in **units**. What `Loader`
             says itself, such as ``shuffle``, is left out in a dataset.

@@ -60,7 +60,7 @@ def mix(
 
     Args:
         datasets: the datasets, each with a length; for `Loader`, of this package, and there
-            `ParquetDataset`, `IterableDataset` and `ShardStream` with an index are taken, too.
+            `ParquetDataset` and `ShardStream` with an index are taken, too.
         weights: of each dataset, in proportion to the others.
         num_samples: the samples of an epoch, of all ranks together. Default: as many as the
             datasets have together.

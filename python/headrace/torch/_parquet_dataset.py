@@ -69,7 +69,7 @@ class ParquetDataset(PartStream[Item]):
 
     **Order.** With ``shuffle=True``, each epoch has an order of all row groups, and the rows of
     every `shuffle_groups` that follow each other are shuffled together. It depends on `seed` and
-    the epoch alone. The epoch is the one that `set_epoch` names, at first 0.
+    the epoch alone. Each pass is of the next epoch, from 0 on; `set_epoch` names another one.
 
     **Ranks and workers** each take a piece of this order, and all ranks yield the same number of
     items. Where a piece begins amid a row group, both readers read it.
@@ -125,9 +125,8 @@ class ParquetDataset(PartStream[Item]):
             1 % of the epoch's rows, and at least 10.
         prefetch_bytes: how much each process reads ahead of the row groups that are open. Default:
             256 MiB, and at most a quarter of the memory budget. Something is always read ahead.
-        seed_generators: whether the global random generators are seeded for each call of a
-            transform, as for `IterableDataset`.
-        rank: which of `world_size` trainer processes this is; as for `IterableDataset`.
+        seed_generators: as for `ShardStream`.
+        rank: which of `world_size` trainer processes this is; as for `ShardStream`.
         world_size: see `rank`.
         options: options of `headrace.Store`, if a URL is given: ``endpoint=...``.
 

@@ -19,7 +19,7 @@ from headrace.torch._arguments import (
     choice,
     warn_of_overlooked_ranks,
 )
-from headrace.torch._epochs import Epochs, reader_of, worker_count
+from headrace.torch._epochs import Epochs, failing, reader_of
 from headrace.torch._left import Left
 from headrace.torch._place import Objects, Place, skipped_in_state, skipped_of_state
 from headrace.torch._shard_window import has_left, may_have_left
@@ -35,18 +35,11 @@ from headrace.torch._shard_work import (
     shares,
     with_end,
 )
-from headrace.torch._shared_place import SharedPlace
 from headrace.torch._signatures import Item
 from headrace.torch._skipping import Skipping, Skips
 
 __all__ = ["PartStream", "Reader", "Start", "turn"]
 
-_MOST_WORKERS = 1024
-# Behind a cell for each worker that has taken its share of the loaded state: how many states were
-# loaded, the epoch of the last, and the pass that takes it.
-_MORE_CELLS = 3
-_LOADS, _LOADED_EPOCH, _TAKER = -3, -2, -1
-_MOST_HASH = (1 << 63) - 1
 _REMAINDER, _OVERLOOKED = 1, 2  # messages that are given once; further ones are of subclasses
 _logger = logging.getLogger("headrace")
 
@@ -102,6 +95,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         chosen: Chosen,
         skipping: Skipping,
     ) -> None:
+        Epochs.__init__(self)
         self._count_of_parts = len(parts)
         self._firsts = firsts
         self._place = Place(parts, seed, shuffle, chosen=chosen.rule if chosen.has_listed else "")
@@ -109,12 +103,6 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         self._ranks = ranks
         self._skipping = skipping
         self._epoch_samples = epoch_samples
-        self._shared = SharedPlace(_MOST_WORKERS + _MORE_CELLS)
-        self._loaded: Start | None = None  # by the trainer process, for a pass of its epoch
-        self._loads = 0
-        self._resume: Start | None = None  # loaded in this very worker
-        self._passes = 0  # that began here, or in the trainer process before this worker started
-        self._latest: Reader | None = None  # of the latest iterator
 
     # ---- for whoever has such parts
 
@@ -151,19 +139,12 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
-        self._passes += 1
         try:
-            start = self._next_start(*self._lane())
+            now, loaded = self._next_pass()
+            start = self._start_at(now.epoch, loaded)
         except HeadraceError as error:
-            if torch.utils.data.get_worker_info() is None:
-                raise
-            return _failing(error)  # of a persistent worker, torch would lose it here
-        if self._resume is not None:
-            self._resume = None
-        elif self._loaded_start() is not None:
-            self._take_loaded()
-        elif start.lane == 0:
-            self._shared.note_pass(self, start.epoch, shuffle=self._place.shuffle)
+            return failing(error)
+        self._begin(now)
         self._latest = reader = self._reader_from(start)
         return self._iterate(reader)
 
@@ -177,7 +158,8 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         if start is None and self._latest is not None:
             start = self._latest.now()
         if start is None:
-            start = self._next_start(*self._lane())
+            now, loaded = self._next_pass()
+            start = self._start_at(now.epoch, loaded)
         return {
             **self._place.identity(),
             **self._ways(),
@@ -221,17 +203,7 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
             self._place.read(state if isinstance(state, Mapping) else {}, ())  # says what is wrong
         starts = [self._read(each) for each in found.values()] or [self._read(state)]
         start = starts[0] if is_one else self._together(starts)
-        self._latest = None
-        if worker_count() > 0:
-            self._resume = start  # the other workers have states of their own
-            self._shared.move(start.epoch)
-            return
-        self._shared.move(start.epoch)
-        self._loaded = start
-        more = self._shared.more
-        self._loads = int(more[_LOADS].item()) + 1
-        more[:] = 0
-        more[_LOADS], more[_LOADED_EPOCH] = self._loads, start.epoch
+        self._load(start)
 
     def _read(self, state: Any) -> Start:
         numbers = ("epoch", "lane", "lanes", "world_size", "yielded", "begun")
@@ -294,13 +266,13 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         assert isinstance(base, Base)
         return left_over(deal, base, readers)
 
-    def _next_start(self, lane: int, lanes: int) -> Start:
-        """Return where the next pass of this reader begins."""
-        start = self._resume or self._loaded_start()
+    def _start_at(self, epoch: int, start: Start | None) -> Start:
+        """Return where this reader begins a pass of an epoch, or the rest of one."""
+        lane, lanes = self._lane()
         _, world_size = self._ranks.now()
         if start is None:
             base, sharing = self._first_base(), self._sharing()
-            return Start(self.epoch, lane, lanes, world_size, base, sharing=sharing)
+            return Start(epoch, lane, lanes, world_size, base, sharing=sharing)
         if start.lanes == 0:  # for any readers
             sharing = self._sharing()
             return replace(start, lane=lane, lanes=lanes, world_size=world_size, sharing=sharing)
@@ -311,36 +283,6 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
                 "load_state_dict the states of all readers"
             )
         return start
-
-    def _loaded_start(self) -> Start | None:
-        """Return what the trainer process has loaded, if it is for this reader's present pass."""
-        more = self._shared.more
-        loads, epoch, taker = more[[_LOADS, _LOADED_EPOCH, _TAKER]].tolist()
-        if loads == 0 or epoch != self.epoch:
-            return None
-        # One pass takes the state, and each of its readers does so once.
-        if taker and (taker != self._pass() or more[_worker_id()].item()):
-            return None
-        require(
-            self._loads == loads,
-            "a state was loaded after this worker was started: make a new DataLoader, which starts "
-            "new workers",
-        )
-        return self._loaded
-
-    def _take_loaded(self) -> None:
-        # Workers that begin their pass at the same time write the same number.
-        more = self._shared.more
-        more[_TAKER] = self._pass()
-        more[_worker_id()] = 1
-
-    def _pass(self) -> int:
-        """Return a number that all readers of the present pass in this rank have, and no other."""
-        info = torch.utils.data.get_worker_info()
-        if info is None:
-            return self._passes << 1
-        # A DataLoader draws a seed whenever it starts workers, who add their own numbers to it.
-        return hash((info.seed - info.id, info.num_workers, self._passes)) & _MOST_HASH | 1
 
     def _skips(self, start: Start) -> Skips:
         """Return what a reader has left out, to go on counting."""
@@ -358,8 +300,6 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
         return Base.from_state(state)
 
     def _lane(self) -> tuple[int, int]:
-        workers = worker_count()
-        require(workers <= _MOST_WORKERS, f"there are {workers} workers; {_MOST_WORKERS} work")
         return reader_of(self._ranks)
 
     def _tell(self, lane: int, lanes: int, world_size: int) -> None:
@@ -427,17 +367,6 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         return {**state, "_latest": None}
-
-
-def _failing(error: HeadraceError) -> Iterator[Any]:
-    yield from ()
-    raise error
-
-
-def _worker_id() -> int:
-    """Return the number of this worker of the DataLoader; 0 if it is none."""
-    info = torch.utils.data.get_worker_info()
-    return 0 if info is None else info.id
 
 
 def turn(position: int, shards: int) -> int:

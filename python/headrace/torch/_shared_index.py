@@ -32,7 +32,7 @@ def shared_index(
     The first rank of the group lists and broadcasts the index, some 25 bytes an object; the others
     send the store no request. Like any collective operation, all ranks of the group must call it.
     Without an initialised torch.distributed there is one rank. Pass the result as ``index=`` to
-    `MapDataset` or `IterableDataset`.
+    `MapDataset`.
 
     Args:
         source: a URL, a path or a `headrace.Store` to list; or a function without arguments that

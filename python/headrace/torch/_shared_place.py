@@ -1,112 +1,137 @@
-"""The place of a dataset in its epochs, shared by a trainer process and its DataLoader workers."""
+"""The epochs of a dataset, shared by a trainer process and its DataLoader workers."""
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import get_worker_info
 
 from headrace._base.errors import ResourceError
 
-__all__ = ["Reader", "SharedPlace"]
+__all__ = ["Pass", "SharedPlace"]
+
+# The cells: the epoch that was named last; the passes since, as `_packed`; the messages that were
+# given already, as bits; how many states were loaded; the epoch of the last of them, plus 1, until
+# a pass has continued from it. Behind them, for the trainer and each worker, the numbers of the two
+# latest passes that it has begun.
+_EPOCH, _PASSES, _TOLD, _LOADS, _LOADED, _LATEST = range(6)
+_KEY_BITS = 20
+_MOST_KEY = (1 << _KEY_BITS) - 1
+_NUMBER_BITS = 63 - 2 * _KEY_BITS
+_MOST_NUMBER = (1 << _NUMBER_BITS) - 1
+_MOST_EPOCH = (1 << 63) - 1
 
 
-_CELLS = 7
-_REPEATS = 1 << 30  # a message that is given once
-
-_logger = logging.getLogger("headrace")
-
-
-@dataclass
-class Reader:
-    """One of the readers that share an epoch, and its place.
-
-    `position` is global: the place of all readers together once each has read as many samples as
-    this one. A reader takes position ``position + lane`` and then advances by `lanes`. `skipped` is
-    how many samples it has left out because of errors.
-    """
+class Pass(NamedTuple):
+    """A pass that a process is about to begin; see `SharedPlace.next_pass`."""
 
     epoch: int
-    lane: int
-    lanes: int
-    position: int = 0
-    skipped: int = 0
+    is_loaded: bool
+    """Whether it continues from the state that was loaded last."""
+    reader: int
+    latest: int
+    passes: int
 
 
 class SharedPlace:
-    """The epoch of the next pass, and where in it a pass continues after a state was loaded.
+    """The epoch of each pass, and whether a pass continues from a loaded state.
 
-    The place lies in shared memory: workers that are running see it change, and a loaded state that
-    one of them consumes is consumed for all. A trainer process shares it with its own workers only.
-    Any other process that receives it, by a fork or as an argument, continues with a copy.
+    Each pass is of the epoch behind that of the one before; the first one since `move` or `load` is
+    of the epoch named there.
+
+    The place lies in shared memory: workers that are running see it change. A trainer process
+    shares it with its own workers only. Any other process that receives it, by a fork or as an
+    argument, continues with a copy.
+
+    The workers of a DataLoader begin a pass one by one, and nobody tells them which of them belong
+    together. They have a *key* in common. The first worker with a new key begins the next pass, and
+    the others join it. Which pass is under way is one number, so that two workers who are first at
+    the same time write the same. It also has the key of the pass before, for two iterators of a
+    DataLoader at the same time, whose workers begin by turns. A worker that has begun that pass
+    already begins another one, even by the same key, which a seed of torch's generator can bring
+    about.
 
     The memory is shared, which takes a descriptor, when the first process is started; with torch's
     pickle for processes, torch does it.
+
+    Args:
+        readers: how many processes may begin passes: the trainer, and the workers of a DataLoader.
     """
 
-    def __init__(self, more: int = 0) -> None:
-        # The epoch; the loaded state to continue from: its lanes (0: none), lane and position; the
-        # messages that were given already, as bits; the epoch of the latest whole pass, plus 1,
-        # until somebody names one; how many samples were skipped before the loaded state; and so
-        # many `more` cells for whoever owns it.
-        self._own(torch.zeros(_CELLS + more, dtype=torch.int64, device="cpu"))
+    def __init__(self, readers: int = 0) -> None:
+        self._own(torch.zeros(_LATEST + readers, dtype=torch.int64, device="cpu"))
 
     @property
     def epoch(self) -> int:
-        return int(self.own()[0].item())
+        """The epoch of the next pass."""
+        named, passes = self.own()[[_EPOCH, _PASSES]].tolist()
+        return int(named + _unpacked(passes)[2]) & _MOST_EPOCH
 
     @property
-    def resume(self) -> Reader | None:
-        """The place from which the next pass continues; None: the beginning."""
-        epoch, lanes, lane, position, *_, skipped = self.own()[:_CELLS].tolist()
-        return Reader(epoch, lane, lanes, position, skipped) if lanes > 0 else None
+    def loads(self) -> int:
+        """How many states were loaded."""
+        return int(self.own()[_LOADS].item())
 
     def move(self, epoch: int) -> None:
-        """Go to `epoch`: to its beginning, or to the loaded place in it."""
+        """Let the next pass be of this epoch, or the rest of it, if a state of it was loaded."""
         cells = self.own()
-        cells[5] = 0
-        if int(cells[0].item()) != epoch:
-            cells[1] = 0
-            cells[0] = epoch
+        named, passes, _, _, loaded = cells[:_LATEST].tolist()
+        if passes and loaded == named + 1:
+            cells[_LOADED] = 0  # a pass has continued from it
+        cells[_EPOCH], cells[_PASSES] = epoch, 0
+        cells[_LATEST:] = 0
 
-    def go_on_with(self, reader: Reader) -> None:
-        self.own()[:4] = torch.tensor(
-            [reader.epoch, reader.lanes, reader.lane, reader.position], device="cpu"
+    def load(self, epoch: int) -> int:
+        """Let the next pass continue from a state of this epoch; return how many were loaded."""
+        self.move(epoch)
+        cells = self.own()
+        cells[_LOADS] += 1
+        cells[_LOADED] = epoch + 1
+        return self.loads
+
+    def next_pass(self, key: int, reader: int) -> Pass:
+        """Return the pass that a process is to begin now; nothing changes before `begin`.
+
+        Args:
+            key: what the processes that begin this pass have in common, as a hash.
+            reader: which of them this is: 0 is the trainer, 1 its first worker.
+        """
+        cells = self.own()
+        named, passes, _, _, loaded = cells[:_LATEST].tolist()
+        latest = int(cells[_LATEST + reader].item())
+        key = key % _MOST_KEY + 1
+        current, before, number = _unpacked(passes)
+        joined = None
+        if key == current:
+            joined = number
+        elif key == before:
+            joined = number - 1
+        if joined is None or joined in (latest & _MOST_NUMBER, latest >> _NUMBER_BITS):
+            joined = number = min(number + 1, _MOST_NUMBER)
+            passes = _packed(key, current, number)
+        return Pass(
+            epoch=(named + joined - 1) & _MOST_EPOCH,
+            is_loaded=joined == 1 and loaded == named + 1,
+            reader=reader,
+            latest=(latest & _MOST_NUMBER) << _NUMBER_BITS | joined,
+            passes=passes,
         )
-        self.own()[5] = 0
-        self.own()[6] = reader.skipped
 
-    def note_pass(self, stream: Any, epoch: int, *, shuffle: bool) -> None:
-        """Note that a whole pass begins, and warn once if it has the order of the one before."""
+    def begin(self, now: Pass) -> None:
+        """Begin a pass that `next_pass` has just returned."""
         cells = self.own()
-        is_same = int(cells[5].item()) == epoch + 1
-        cells[5] = epoch + 1
-        if is_same and shuffle and self.is_first_to(_REPEATS):
-            _logger.warning(
-                "%r begins another pass in the order of the one before: its order changes with the "
-                "epoch, and the epoch is still %d. Call set_epoch(n) before each pass",
-                stream, epoch,
-            )  # fmt: skip
-
-    def consume_resume(self) -> None:
-        self.own()[1] = 0
+        cells[_PASSES] = now.passes
+        cells[_LATEST + now.reader] = now.latest
 
     def is_first_to(self, what: int) -> bool:
         """Set the bit `what`, and return whether nobody who shares this place had set it before."""
         cells = self.own()
-        done = int(cells[4].item())
-        cells[4] = done | what
+        done = int(cells[_TOLD].item())
+        cells[_TOLD] = done | what
         return not done & what
-
-    @property
-    def more(self) -> torch.Tensor:
-        """The cells of the owner."""
-        return self.own()[_CELLS:]
 
     def own(self) -> torch.Tensor:
         """Return the cells, copied first if they are another process's and this is no worker."""
@@ -141,6 +166,16 @@ class SharedPlace:
         _places.add(self)
         if not self._cells.is_shared():  # type: ignore[no-untyped-call]
             self._own(self._cells)  # made by copy.deepcopy, or by a pickle outside multiprocessing
+
+
+def _packed(key: int, before: int, number: int) -> int:
+    """Return the keys of a pass and of the one before, and the pass's number, as one number."""
+    return (number << 2 * _KEY_BITS) | (before << _KEY_BITS) | key
+
+
+def _unpacked(passes: int) -> tuple[int, int, int]:
+    key, before = passes & ((1 << _KEY_BITS) - 1), passes >> _KEY_BITS & ((1 << _KEY_BITS) - 1)
+    return key, before, passes >> 2 * _KEY_BITS
 
 
 _places: weakref.WeakSet[SharedPlace] = weakref.WeakSet()

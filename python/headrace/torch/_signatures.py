@@ -29,7 +29,6 @@ __all__ = [
     "Batch",
     "FolderKeywords",
     "Item",
-    "IterableKeywords",
     "Label",
     "LabelOf",
     "LabelsOf",
@@ -100,17 +99,6 @@ class TableKeywords(StoreOptions, total=False):
     root: Any
     check: bool
     seed: int
-
-
-class IterableKeywords(MapKeywords, RankKeywords, total=False):
-    shuffle: Shuffle
-    block_size: int | None
-    shuffle_window: int | None
-    prefetch_bytes: int | None
-    uneven: Literal["drop", "pad", "keep"]
-    seed_generators: bool
-    on_error: OnError
-    max_skipped: int | None
 
 
 class ShardKeywords(StoreOptions, total=False):

@@ -17,7 +17,6 @@ from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
 from headrace._store.read_ahead import Reads as BeingRead
 from headrace.torch._by_number import ByNumber
-from headrace.torch._iterable_dataset import IterableDataset
 from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects
 from headrace.torch._parquet_dataset import ParquetDataset
@@ -305,7 +304,6 @@ class _Together:
 _KINDS: tuple[Any, ...] = (
     ByNumber,
     TokenDataset,
-    IterableDataset,
     ParquetDataset,
     ShardStream,
     Subset,
@@ -336,7 +334,7 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
             "of some, or a ConcatDataset or Subset of torch over some (torch's DataLoader takes "
             "any dataset)"
         )
-    if isinstance(dataset, ParquetDataset | ShardStream | IterableDataset):
+    if isinstance(dataset, ParquetDataset | ShardStream):
         _require_no_own_order(dataset)
     if isinstance(dataset, ParquetDataset | ShardStream):
         return Source([dataset._as_part()], None)

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, random_split
 
 from headrace import Sample
-from headrace.torch import IterableDataset, Loader, MapDataset
+from headrace.torch import Loader, MapDataset
 
 
 def decode(sample: Sample) -> torch.Tensor:
@@ -52,9 +52,7 @@ first, second = random_split(plain, [0.9, 0.1])
 assert_type(Loader(first, max_batch_bytes=1 << 20, batch_size=8), Loader[torch.Tensor])
 both: ConcatDataset[torch.Tensor] = ConcatDataset([first, second])
 assert_type(Loader(both, 4), Loader[torch.Tensor])
-stream = IterableDataset("data", length, shuffle="block")
-assert_type(next(iter(stream)), int)
-DataLoader(stream, batch_size=4)
+DataLoader(plain, batch_size=4)
 
 folders = MapDataset.from_folders("gs://bucket/train", endpont="http://localhost")  # wrong
 MapDataset.from_folders("gs://bucket/train", decode, shuffle=True)  # wrong
@@ -67,4 +65,4 @@ Loader(plain, 4, shuffle="blocks")  # wrong
 Loader(plain, "4")  # wrong
 for batch in Loader(plain, 4):
     batch.no_such_method()  # wrong
-IterableDataset("data", decode, batch_size=4)  # wrong
+MapDataset("data", decode, batch_size=4)  # wrong

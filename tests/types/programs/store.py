@@ -32,7 +32,7 @@ assert_type(sample.bytes(), bytes)
 memoryview(sample)
 names = [info.name for info in store.list("a/", delimiter="/")]
 assert_type(names, list[str])
-either = store.read_many(names, errors="return")
+either = store.read_many(names, on_error="return")
 assert_type(either, list[headrace.Sample | headrace.HeadraceError])
 for batch in store.read_batches([names], prefetch_bytes=8 * headrace.MiB):
     assert_type(batch[0], headrace.Sample)

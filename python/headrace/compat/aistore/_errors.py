@@ -13,8 +13,8 @@ import re
 from contextlib import AbstractContextManager
 from typing import Any
 
+import headrace
 from headrace import HeadraceError, NotFoundError, TimedOutError, UnavailableError
-from headrace._base import errors
 from headrace.compat._raising import as_raises
 from headrace.compat.aistore._sdk import sdk_error
 
@@ -69,7 +69,7 @@ def _name_in_sdk(error: HeadraceError) -> str | None:
 def _class_named(name: str) -> type[HeadraceError]:
     """Return the class of both families by their names: ``NotFoundError_ErrObjNotFound``."""
     ours_name, _, sdk_name = name.partition("_")
-    ours: type[HeadraceError] = getattr(errors, ours_name)
+    ours: type[HeadraceError] = getattr(headrace, ours_name)
     theirs: Any = sdk_error(sdk_name)
     if theirs is None:
         raise AttributeError(f"the class {sdk_name} is not installed")

@@ -3,35 +3,58 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import operator
+import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
+from contextvars import ContextVar
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
-from headrace import ObjectIndex, ObjectInfo, Store, _engine
+from headrace import ObjectIndex, Store
 from headrace import open as open_object
-from headrace._store.entry_reads import EntryReads
+from headrace._base.contexts import context
+from headrace.compat._objects import grouped
 from headrace.compat.aistore._clients import store_of_bucket
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._sdk import reads_by_get, sdk_class
-from headrace.torch._here import Here
+from headrace.torch._worker_store import store_in_this_process
 
 __all__ = [
+    "BLOCK_BYTES",
+    "BLOCK_OBJECTS",
     "ForeignPart",
     "ListedSize",
     "ObjectList",
+    "ObjectsIter",
     "Part",
-    "Prefetched",
     "StoredObject",
     "StoredPart",
     "size_of",
     "sizes_of",
 ]
+
+# The most that is read together. More would delay the first sample; less would cost more per
+# sample.
+BLOCK_OBJECTS = 32
+BLOCK_BYTES = 8 << 20
+
+# What gives the contents of the objects of the batch that this thread reads, by part and number.
+_batch: ContextVar[Mapping[tuple[int, int], Callable[[], bytes | None]]] = ContextVar(
+    "_batch", default=MappingProxyType({})
+)
 
 
 class ListedSize:
@@ -47,74 +70,61 @@ class StoredPart:
     """Objects of one source that the engine reads.
 
     Args:
-        stores: one for each of ``objects.roots``.
+        store: what reads them.
         objects: what was listed.
         bucket: the SDK's bucket that they are in, if the source was one.
     """
 
-    def __init__(self, stores: Sequence[Store], objects: ObjectIndex, bucket: Any = None) -> None:
+    def __init__(self, store: Store, objects: ObjectIndex, bucket: Any = None) -> None:
         self.objects = objects
         self.bucket = bucket
-        self._stores = list(stores)
+        self._store = store
         self._token = _token_of(bucket)
-        self._here: Here | None = None
+        self._here: tuple[int, Store] | None = None
 
     def __len__(self) -> int:
         return len(self.objects)
 
     @property
-    def stores(self) -> list[Store]:
-        """One for each of ``objects.roots``, with the token that the bucket's client has now."""
+    def store(self) -> Store:
+        """What reads the objects, with the token that the bucket's client has now."""
         token = _token_of(self.bucket)
         if token != self._token:
-            store = store_of_bucket(self.bucket)
-            if store is not None:
-                self._stores, self._here = [store], None
+            self._store, self._here = store_of_bucket(self.bucket) or self._store, None
             self._token = token
-        return self._stores
+        return self._store
+
+    @property
+    def store_here(self) -> Store:
+        """The same, with the settings of a DataLoader's worker in one."""
+        store = self.store
+        if self._here is None or self._here[0] != os.getpid():
+            self._here = os.getpid(), store_in_this_process(store, self.objects)
+        return self._here[1]
 
     def item(self, index: int) -> StoredObject:
         """Return one object; the index is in bounds."""
         return _object_type(self.bucket)(self, index)
 
+    def items(self, indices: range) -> Iterator[StoredObject]:
+        """Yield objects whose contents are read ahead once somebody reads two neighbours."""
+        ahead = Ahead(self, indices)
+        for position, index in enumerate(indices):
+            value = self.item(index)
+            value._take = functools.partial(ahead.take, position)
+            yield value
+
     def sizes(self) -> memoryview:
         """Return the sizes of all objects, as a buffer of int64."""
         return self.objects.sizes(range(len(self)))
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of names, sizes and checksums in their order."""
-        return self.objects.fingerprint
-
-    def info(self, index: int) -> ObjectInfo:
-        return self.objects.info(index)
-
-    def store_of(self, index: int) -> tuple[Store, str]:
-        """Return the store of an object, and its name there."""
-        stores = self.stores
-        if len(stores) == 1:
-            return stores[0], self.objects.name(index)
-        url = self.objects.url(index)
-        for root, store in zip(self.objects.roots, stores, strict=True):
-            if url.startswith(root.rstrip("/") + "/"):
-                return store, self.objects.name(index)
-        raise AssertionError(f"{url} lies below none of the roots")
-
-    def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
-        """Return the engine and the reader of this process."""
-        stores = self.stores
-        here = self._here
-        if here is None or not here.is_valid:
-            here = self._here = Here(stores, self.objects)
-        return here.opened()
-
-    def start(self, indices: Sequence[int]) -> EntryReads:
-        """Begin to read objects, all at the same time."""
-        return EntryReads(self.opened()[1].start(indices), self.objects, indices)
+    def size_bytes(self, index: int) -> int:
+        """Return the size of an object; 0 if nobody knows it."""
+        return self.objects.size_bytes(index) or 0
 
     def only(self, index: int) -> StoredPart:
         """Return the part that has nothing but one object, for a pickle of it."""
-        return StoredPart(self.stores, self.objects[index : index + 1], self.bucket)
+        return StoredPart(self.store, self.objects[index : index + 1], self.bucket)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_here": None}
@@ -139,13 +149,6 @@ class ForeignPart:
     def sizes(self) -> array[int]:
         return sizes_of(self.objects)
 
-    @property
-    def fingerprint(self) -> str:
-        hashed = hashlib.sha256()
-        for each in self.objects:
-            hashed.update(f"{each.name} {size_of(each)}\n".encode())
-        return hashed.hexdigest()
-
 
 Part = StoredPart | ForeignPart
 
@@ -169,42 +172,61 @@ def sizes_of(objects: Sequence[Any]) -> array[int]:
         return array("q", map(size_of, objects))
 
 
-class Prefetched:
-    """Objects that are read together before somebody asks for them one by one.
+class Ahead:
+    """The contents of objects that are asked for one by one, and read block by block, ahead.
+
+    It begins with an object that follows on the one before, and ends where nobody asks for any of a
+    block: who reads some objects here and there has each of them read alone.
 
     Args:
-        part: where they are.
-        indices: their numbers there.
-        wait: begin when the first is asked for, to learn whether anybody asks.
+        part: where the objects are.
+        indices: their numbers there, in the order in which they may be asked for.
+        last: the position among them of the one that counts as asked for before the first.
     """
 
-    def __init__(self, part: StoredPart, indices: Sequence[int], *, wait: bool = False) -> None:
-        self._reads: EntryReads | None = None if wait else part.start(indices)
+    def __init__(self, part: StoredPart, indices: Sequence[int], last: int = -2) -> None:
+        self._part = part
         self._indices = indices
-        self._found: dict[int, Any] = {}
+        self._last = last
+        self._read: Generator[list[Any]] | None = None
+        self._contents: list[Any] = []  # of the positions from begin to end
+        self._begin = self._end = 0
         self._lock = threading.Lock()  # a subclass may read by threads
-        self.was_used = False
 
-    def take(self, index: int) -> bytes | None:
-        """Return the content of an object; None if it was taken before."""
-        self.was_used = True
-        with self._lock:
-            reads, self._reads = self._reads, None
-            if reads is not None:
-                samples = reads.take(return_errors=True)
-                self._found = dict(zip(self._indices, samples, strict=True))
-            found = self._found.pop(index, None)
-        if isinstance(found, Exception):
-            raise found
-        return None if found is None else found.bytes()
+    def take(self, position: int) -> bytes | None:
+        """Return the content of an object; None if it is to be read alone."""
+        with self._lock, as_sdk_raises():
+            follows, self._last = position == self._last + 1, position
+            if position >= self._end and self._read is not None:
+                self._next_block(self._read)
+            if position >= self._end:
+                if self._read is not None:
+                    self._read.close()
+                    self._read = None
+                if not follows:
+                    return None
+                self._begin = self._end = position
+                self._read = self._blocks(position)
+                self._next_block(self._read)
+            if position < self._begin:
+                return None
+            at = position - self._begin
+            found, self._contents[at] = self._contents[at], None
+            if isinstance(found, Exception):
+                raise found
+            return None if found is None else found.bytes()
 
-    def close(self) -> None:
-        """Cancel what nobody has taken."""
-        with self._lock:
-            reads, self._reads = self._reads, None
-            if reads is not None:
-                reads.drain()
-            self._found.clear()
+    def _next_block(self, read: Iterator[list[Any]]) -> None:
+        self._contents = next(read, [])
+        self._begin, self._end = self._end, self._end + len(self._contents)
+
+    def _blocks(self, position: int) -> Generator[list[Any]]:
+        blocks = grouped(
+            self._indices[position:], self._part.size_bytes,
+            max_objects=BLOCK_OBJECTS, max_bytes=BLOCK_BYTES,
+        )  # fmt: skip
+        batches = (self._part.objects.select(block) for block in blocks)
+        yield from self._part.store_here.read_batches(batches, on_error="return")
 
 
 class StoredObject:
@@ -213,10 +235,11 @@ class StoredObject:
     In a program with the SDK it is also one of the SDK's objects, which does everything else.
     """
 
-    __slots__ = ("_index", "_part", "_prefetched")
+    __slots__ = ("_index", "_part", "_take")
 
-    def __init__(self, part: StoredPart, index: int, prefetched: Prefetched | None = None) -> None:
-        self._part, self._index, self._prefetched = part, index, prefetched
+    def __init__(self, part: StoredPart, index: int) -> None:
+        self._part, self._index = part, index
+        self._take: Callable[[], bytes | None] | None = None
 
     @property
     def name(self) -> str:
@@ -273,15 +296,11 @@ class StoredObject:
         )
 
     def _read(self) -> bytes:
-        if self._prefetched is not None:
-            with as_sdk_raises():
-                content = self._prefetched.take(self._index)
-            if content is not None:
-                return content
-        with as_sdk_raises():
-            sample: Any = self._part.start([self._index]).take(return_errors=False)[0]
-        content = sample.bytes()
-        return bytes(content)
+        content = None if self._take is None else self._take()
+        if content is None:
+            content = Ahead(self._part, [self._index], last=-1).take(0)
+        assert content is not None
+        return content
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _object_in, (self._part.only(self._index),)
@@ -328,9 +347,11 @@ class StoredReader:
         Examples:
             >>> first = reader.as_file().read(10)
         """
-        store, name = self._object._part.store_of(self._object._index)
+        store = self._object._part.store
         with as_sdk_raises():
-            file: Any = open_object(name, "rb", store=store, prefetch_bytes=prefetch_bytes)
+            file: Any = open_object(
+                self._object.name, "rb", store=store, prefetch_bytes=prefetch_bytes
+            )
         assert isinstance(file, io.BufferedIOBase)
         return file
 
@@ -391,7 +412,6 @@ class ObjectList(MutableSequence[Any]):
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts: list[Part] = list(parts)
         self._count()
-        self._thread = threading.local()
 
     def _count(self) -> None:
         self._ends = list(accumulate(map(len, self.parts)))
@@ -418,14 +438,28 @@ class ObjectList(MutableSequence[Any]):
             return [self[each] for each in range(len(self))[index]]
         part, local = self.locate(index)
         item = part.item(local)
-        expected = getattr(self._thread, "expected", None)
-        if expected is not None and isinstance(item, StoredObject):
-            item._prefetched = expected.get(id(part))
+        if isinstance(item, StoredObject):
+            item._take = _batch.get().get((id(part), local))
         return item
 
-    def expect(self, prefetched: dict[int, Prefetched] | None) -> None:
-        """Let objects that this thread takes from the list find their contents there."""
-        self._thread.expected = prefetched
+    @context
+    def as_batch(self, indices: Iterable[int]) -> Iterator[None]:
+        """Let these objects, taken from the list in this thread, be read together."""
+        parts: dict[StoredPart, dict[int, None]] = {}
+        for index in indices:
+            part, local = self.locate(index)
+            if isinstance(part, StoredPart):
+                parts.setdefault(part, {})[local] = None
+        takers: dict[tuple[int, int], Callable[[], bytes | None]] = {}
+        for part, wanted in parts.items():
+            ahead = Ahead(part, [*wanted], last=-1)
+            for position, local in enumerate(wanted):
+                takers[id(part), local] = functools.partial(ahead.take, position)
+        token = _batch.set(takers)
+        try:
+            yield
+        finally:
+            _batch.reset(token)
 
     def __iter__(self) -> Iterator[Any]:
         for part in self.parts:
@@ -437,16 +471,6 @@ class ObjectList(MutableSequence[Any]):
         for part in self.parts:
             sizes.frombytes(memoryview(part.sizes()).cast("B"))
         return sizes
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of names, sizes and checksums in their order."""
-        if len(self.parts) == 1:
-            return self.parts[0].fingerprint
-        hashed = hashlib.sha256()
-        for part in self.parts:
-            hashed.update(f"{len(part)} {part.fingerprint} ".encode())
-        return hashed.hexdigest()
 
     # What changes a list makes it one of objects.
 
@@ -504,11 +528,39 @@ class ObjectList(MutableSequence[Any]):
     def __repr__(self) -> str:
         return f"<{len(self)} objects>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_thread"]
-        return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._thread = threading.local()
+class ObjectsIter(Iterator[Any]):
+    """The objects of a pass, or one worker's share, listed when the first is asked for.
+
+    Args:
+        listed: gives the objects, all of which the engine reads.
+        worker: which of `workers` the share is for.
+        workers: their number.
+    """
+
+    def __init__(self, listed: Callable[[], ObjectList], worker: int = 0, workers: int = 1) -> None:
+        self._listed = listed
+        self._share = worker, workers
+        self._objects: Iterator[Any] | None = None
+
+    @functools.cached_property
+    def listing(self) -> ObjectList:
+        """The objects of the whole pass."""
+        return self._listed()
+
+    def share(self, worker: int, workers: int) -> ObjectsIter:
+        """Return the share of one of several workers."""
+        return ObjectsIter(self._listed, worker, workers)
+
+    def __next__(self) -> Any:
+        if self._objects is None:
+            self._objects = self._taken()
+        return next(self._objects)
+
+    def _taken(self) -> Iterator[Any]:
+        worker, workers = self._share
+        begin = 0
+        for part in self.listing.parts:
+            assert isinstance(part, StoredPart)
+            yield from part.items(range((worker - begin) % workers, len(part), workers))
+            begin += len(part)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import functools
 import gzip
 import importlib
 import io
-import lzma
 import mmap
 import posixpath
 import shutil
@@ -21,7 +19,6 @@ from itertools import groupby
 from typing import Any
 
 from headrace import CorruptDataError, Sample, _engine
-from headrace._files.reader_io import place_of
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import StoredObject
 from headrace.compat.aistore._reading import read_in_order
@@ -133,7 +130,7 @@ def _decompressed(view: memoryview, opener: Callable[[Any], Any]) -> memoryview:
         try:
             with opener(_ViewIO(view)) as plain:
                 shutil.copyfileobj(plain, file, _COPY_BYTES)
-        except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise tarfile.ReadError(f"the compression is broken: {error}") from error
         content = memoryview(_mapped(file))
     if len(content) == 0:
@@ -157,7 +154,7 @@ class _ViewIO(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = place_of(self, offset, whence, len(self._bytes))
+        self._at = max(0, offset + (0, self._at, len(self._bytes))[whence])
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -172,13 +169,6 @@ def _opener(view: memoryview) -> Callable[[Any], Any] | None:
     head = bytes(view[:6])
     if head.startswith(b"\x1f\x8b"):
         return lambda file: gzip.GzipFile(fileobj=file)
-    if head.startswith(b"BZh"):
-        return bz2.BZ2File
-    if head == b"\xfd7zXZ\x00":
-        return lzma.LZMAFile
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        zstd: Callable[[Any], Any] = _module("zstandard", "zstd").open
-        return zstd
     if head.startswith(b"\x04\x22\x4d\x18"):
         lz4: Callable[[Any], Any] = _module("lz4.frame", "lz4").open
         return lz4
@@ -208,9 +198,8 @@ def read_shards(objects: Iterable[Any], etl_name: Any) -> Generator[tuple[Any, S
                 yield value, _opened(value, _copied(value))
             continue
         found = read_in_order(
-            group, etl_name, block_objects=_BLOCK_SHARDS, block_bytes=_IN_MEMORY_BYTES,
-            with_samples=True,
-        )  # fmt: skip
+            group, etl_name, block_objects=_BLOCK_SHARDS, block_bytes=_IN_MEMORY_BYTES
+        )
         with closing(found):
             for value, content in found:
                 yield value, _opened(value, _as_buffer(content))
@@ -230,8 +219,7 @@ def _as_buffer(content: Any) -> Any:
 def _is_large(value: Any, etl_name: Any) -> bool:
     if etl_name or not isinstance(value, StoredObject):
         return False
-    size_bytes = value._part.objects.size_bytes(value._index)
-    return size_bytes is not None and size_bytes > _IN_MEMORY_BYTES
+    return value._part.size_bytes(value._index) > _IN_MEMORY_BYTES
 
 
 def _copied(value: StoredObject) -> Any:

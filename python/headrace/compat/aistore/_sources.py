@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 import warnings
@@ -11,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace import CorruptDataError, ObjectIndex, Store
+from headrace import InvalidArgumentError, ObjectIndex, Store
 from headrace.compat.aistore._clients import bucket_id, store_of_bucket
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import ForeignPart, ObjectList, Part, StoredPart
@@ -23,15 +22,12 @@ __all__ = [
     "as_source_list",
     "foreign_objects",
     "is_listed_by_engine",
-    "list_expected",
     "list_selections",
     "object_list",
     "selections",
     "warn_of_folders",
     "warn_of_prefixes",
 ]
-
-_logger = logging.getLogger("headrace")
 
 
 class Selection(NamedTuple):
@@ -61,6 +57,11 @@ def as_source_list(sources: Any, owner: str) -> list[Any]:
                 f"<{owner}> a source is a {type(each).__name__}; it must be a bucket or an object "
                 "group of AIStore's SDK, any object with list_all_objects_iter(), a URL such as "
                 "ais://bucket, a headrace.Store or a headrace.ObjectIndex"
+            )
+        if isinstance(each, ObjectIndex) and len(each) > 0 and len(each.roots) > 1:
+            raise InvalidArgumentError(
+                f"<{owner}> a headrace.ObjectIndex has objects below {len(each.roots)} URLs; give "
+                "one index for each of them"
             )
     return found
 
@@ -243,11 +244,11 @@ def _part(source: Any, found: Found) -> Part:
     if not isinstance(found, ObjectIndex):
         return ForeignPart(found)
     if isinstance(source, ObjectIndex):
-        return StoredPart([_store_at(root) for root in found.roots], found)
+        return StoredPart(_store_at(found.roots[0]), found)
     store = _store(source)
     assert store is not None
     bucket = source if is_bucket(source) else source.bck if is_group(source) else None
-    return StoredPart([store], found, bucket)
+    return StoredPart(store, found, bucket)
 
 
 def foreign_objects(chosen: Iterable[Selection]) -> Iterator[Any]:
@@ -257,32 +258,3 @@ def foreign_objects(chosen: Iterable[Selection]) -> Iterator[Any]:
             yield from object_list([one], list_selections([one]))
         else:
             yield from one.source.list_all_objects_iter(prefix=one.prefix)
-
-
-def list_expected(
-    chosen: Sequence[Selection], expected_count: int | None, owner: str
-) -> list[Found]:
-    """List the objects of each selection, and make sure that there are as many as expected.
-
-    A listing of another number is repeated once: a page may have been lost.
-
-    Raises:
-        CorruptDataError: the repeated listing has another number of objects, too.
-    """
-    listing = list_selections(chosen)
-    first = sum(map(len, listing))
-    if expected_count is None or first == expected_count:
-        return listing
-    listing = list_selections(chosen)
-    second = sum(map(len, listing))
-    if second != expected_count:
-        raise CorruptDataError(
-            f"<{owner}> two listings found {first} and {second} objects, and expected_count "
-            f"is {expected_count}: correct it if objects were added or deleted, or give the names "
-            "as a headrace.ObjectIndex"
-        )
-    _logger.warning(
-        "<%s> a listing found only %d of %d objects; repeated, it found all", owner, first,
-        expected_count,
-    )  # fmt: skip
-    return listing

@@ -9,16 +9,13 @@ not Google's.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-import os
 import sys
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from headrace import CorruptDataError, JoinOptions
-from headrace.compat._buckets import Bucket, open_bucket
+from headrace.compat._buckets import Bucket, join_options, open_bucket
 from headrace.compat._clients import make_google_client
 from headrace.compat._objects import NameAndSize, grouped
 from headrace.compat._retry import LIBRARY_RETRY
@@ -49,8 +46,6 @@ MODIFIED_RETRY = LIBRARY_RETRY
 # The objects and bytes that the engine reads, and returns, at a time.
 _GROUP_OBJECTS = 32
 _GROUP_BYTES = 16 << 20
-# The default of the datasets.
-_DEFAULT_COMPOSITE_BYTES = 100_000_000
 
 _logger = logging.getLogger(__name__)
 
@@ -63,17 +58,13 @@ class DataFluxDownloadOptimizationParams:
 
     Args:
         max_composite_object_size: bytes of a composite object, at most; 0: no composites.
-        use_compose: join small objects on the server. This applies to objects from headrace's
-            listings, whose generation and checksum are known; not with a
-            `max_composite_object_size` of 0, nor with a client that is not Google's. Default: only
-            if HEADRACE_COMPOSE is 1.
+            With HEADRACE_COMPOSE=1, small objects are joined on the server if they come from
+            headrace's listings, which know their generations and checksums, and the client is
+            Google's.
     """
 
-    def __init__(self, max_composite_object_size: int, *, use_compose: bool | None = None) -> None:
+    def __init__(self, max_composite_object_size: int) -> None:
         self.max_composite_object_size = max_composite_object_size
-        if use_compose is None:
-            use_compose = os.environ.get("HEADRACE_COMPOSE", "") == "1"
-        self.use_compose = use_compose and max_composite_object_size > 0
 
 
 def compose(
@@ -239,39 +230,6 @@ def dataflux_download_lazy(
     )
 
 
-def read_batches(
-    bucket_name: str,
-    batches: Iterable[Sequence[NameAndSize]],
-    *,
-    storage_client: Any,
-    params: DataFluxDownloadOptimizationParams,
-    retry_config: Any,
-) -> Generator[list[bytes]]:
-    """Yield the contents of each of the `batches`, reading two of them ahead.
-
-    This is not a function of dataflux but headrace's own, for the datasets.
-    """
-    join = _join_options(params)
-    bucket = _open(storage_client, bucket_name, retry_config, join=join)
-    group_counts: deque[int] = deque()
-
-    def groups() -> Iterator[list[NameAndSize]]:
-        for batch in itertools.chain([first], rest):
-            groups_of_batch = list(_grouped(batch, join))
-            group_counts.append(len(groups_of_batch))
-            yield from groups_of_batch
-
-    rest = iter(batches)
-    first = next(rest)
-    prefetch_bytes = 2 * sum(size_bytes for _, size_bytes in first)
-    with contextlib.closing(
-        bucket.read_groups(groups(), prefetch_bytes=prefetch_bytes)
-    ) as contents:
-        for of_first_group in contents:
-            more = itertools.islice(contents, group_counts.popleft() - 1)
-            yield [*of_first_group, *itertools.chain.from_iterable(more)]
-
-
 class _ResultsQueue(Protocol):
     def put(self, item: list[bytes]) -> None: ...
 
@@ -324,7 +282,7 @@ def _read(
     retry_config: Any,
     threads: int = 1,
 ) -> Iterator[bytes]:
-    join = _join_options(params)
+    join = join_options(params)
     bucket = _open(storage_client, bucket_name, retry_config, threads, join)
     with contextlib.closing(bucket.read_groups(_grouped(objects, join))) as contents_of_groups:
         for contents in contents_of_groups:
@@ -336,16 +294,7 @@ def _grouped(
 ) -> Iterator[list[NameAndSize]]:
     # Each group is joined as a whole.
     max_bytes = _GROUP_BYTES if join is None else join.max_size_bytes
-    return grouped(objects, max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
-
-
-def _join_options(params: DataFluxDownloadOptimizationParams | None) -> JoinOptions | None:
-    if params is None:
-        params = DataFluxDownloadOptimizationParams(_DEFAULT_COMPOSITE_BYTES)
-    # Objects of the original's class have no such attribute.
-    if not getattr(params, "use_compose", False):
-        return None
-    return JoinOptions(max_size_bytes=params.max_composite_object_size)
+    return grouped(objects, lambda each: each[1], max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
 
 
 def _open(

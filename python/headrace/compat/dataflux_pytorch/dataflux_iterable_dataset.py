@@ -56,8 +56,8 @@ class DataFluxIterableDataset(BucketDataset, data.IterableDataset[Any]):
 
     Raises:
         NotFoundError: there is no such bucket.
-        PermissionError: `config` has ``use_compose=True``, and the account of `storage_client`
-            has no permission for that.
+        PermissionError: objects are joined (HEADRACE_COMPOSE=1), and the account of
+            `storage_client` has no permission for that.
     """
 
     def __init__(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.utils import data
 
 from headrace.compat import dataflux_core
-from headrace.compat._clients import settings_of
 from headrace.compat._datasets import (
     DEFAULT_PROCESSES,
     BucketDataset,
     CommonConfig,
     data_format_default,
 )
-from headrace.compat._even_batches import EvenBatches
-from headrace.compat._objects import NameAndSize
 from headrace.compat._retry import DATASET_RETRY
 
 __all__ = [
@@ -35,8 +31,6 @@ FORK = "fork"
 CREATE = "storage.objects.create"
 DELETE = "storage.objects.delete"
 MODIFIED_RETRY = DATASET_RETRY
-
-_DOWNLOAD = dataflux_core.download.dataflux_download_threaded
 
 
 class Config(CommonConfig):
@@ -58,8 +52,6 @@ class Config(CommonConfig):
         disable_compose: bool = False,
         list_retry_config: Any = MODIFIED_RETRY,
         download_retry_config: Any = MODIFIED_RETRY,
-        *,
-        use_compose: bool | None = None,
     ) -> None:
         super().__init__(
             sort_listing_results,
@@ -70,7 +62,6 @@ class Config(CommonConfig):
             disable_compose,
             list_retry_config,
             download_retry_config,
-            use_compose=use_compose,
         )
         self.threads_per_process = threads_per_process
 
@@ -91,8 +82,8 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
 
     Raises:
         NotFoundError: there is no such bucket.
-        PermissionError: `config` has ``use_compose=True``, and the account of `storage_client`
-            has no permission for that.
+        PermissionError: objects are joined (HEADRACE_COMPOSE=1), and the account of
+            `storage_client` has no permission for that.
     """
 
     def __init__(
@@ -129,45 +120,10 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read the objects of a batch at once, in the order of `indices`.
 
-        If a DataLoader does not shuffle, the next batches are read ahead.
-
         Raises:
             HeadraceError: an object cannot be read; it is the error of the first such object.
         """
-        client = self.storage_client
-        by_engine = client is None or settings_of(client) is not None
-        # Users may have put a function of their own there; then it is called.
-        if by_engine and dataflux_core.download.dataflux_download_threaded is _DOWNLOAD:
-            contents = self._even_batches.read(
-                indices,
-                self.objects,
-                self._read_batches,
-                (
-                    self.bucket_name,
-                    client,
-                    self.config.download_retry_config,
-                    self.dataflux_download_optimization_params,
-                ),
-            )
-        else:
-            contents = self._download(indices)
-        return [self.data_format_fn(each) for each in contents]
-
-    @functools.cached_property
-    def _even_batches(self) -> EvenBatches[NameAndSize]:
-        return EvenBatches()
-
-    def _read_batches(self, batches: Iterable[Sequence[NameAndSize]]) -> Generator[list[bytes]]:
-        return dataflux_core.download.read_batches(
-            self.bucket_name,
-            batches,
-            storage_client=self.storage_client,
-            params=self.dataflux_download_optimization_params,
-            retry_config=self.config.download_retry_config,
-        )
-
-    def _download(self, indices: Sequence[int]) -> list[bytes]:
-        return dataflux_core.download.dataflux_download_threaded(
+        contents = dataflux_core.download.dataflux_download_threaded(
             project_name=self.project_name,
             bucket_name=self.bucket_name,
             objects=[self.objects[idx] for idx in indices],
@@ -176,6 +132,7 @@ class DataFluxMapStyleDataset(BucketDataset, data.Dataset[Any]):
             threads=self.config.threads_per_process,
             retry_config=self.config.download_retry_config,
         )
+        return [self.data_format_fn(each) for each in contents]
 
     @property
     def _dataflux_core(self) -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from headrace._process.freed_memory import keep_freed_memory
-from headrace.compat.aistore._objects import ObjectList, Prefetched, StoredPart
+from headrace.compat.aistore._objects import ObjectList
 from headrace.compat.aistore._sources import (
     as_source_list,
-    list_expected,
+    list_selections,
     object_list,
     selections,
     warn_of_folders,
@@ -28,8 +28,8 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
     The objects are listed once, when the dataset is made: source after source, prefix after prefix,
     then by name. `_obj_list` is the list; it takes some 25 bytes an object, and makes objects when
     somebody asks for them. Their ``get_reader().read_all()`` is served by headrace's engine. If a
-    DataLoader asks for a batch, the objects of the batch are read at the same time, before
-    ``__getitem__`` is called for each.
+    DataLoader asks for a batch, its objects are read at the same time, when ``__getitem__`` reads
+    the first of them.
 
     Args:
         ais_source_list: a bucket or object group of AIStore's SDK, an object with the method
@@ -37,11 +37,9 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
             several of these.
         prefix_map: for a source, the beginning of the names to use, or several. A bucket is found
             by another object for the same bucket, too.
-        expected_count: how many objects there must be.
 
     Raises:
         ValueError: there is no source.
-        CorruptDataError: there are not `expected_count` objects.
 
     Examples:
         >>> class Lengths(AISBaseMapDataset):
@@ -55,24 +53,19 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
         self,
         ais_source_list: Any,
         prefix_map: dict[Any, Any] = {},  # noqa: B006 - the default that users know; only read
-        *,
-        expected_count: int | None = None,
     ) -> None:
         keep_freed_memory()  # here and in forked workers: samples come out of their pipes, too
         owner = type(self).__name__
         self._ais_source_list = as_source_list(ais_source_list, owner)
         self._prefix_map = prefix_map or {}
         warn_of_prefixes(self._ais_source_list, self._prefix_map, owner)
-        self._expected_count = expected_count
-        self._reads_ahead = True
         self._obj_list = self._create_objects_list()
 
     def _create_objects_list(self) -> Any:
         """Return the objects of the dataset; a subclass may return a list of its own."""
         chosen = selections(self._ais_source_list, self._prefix_map)
-        owner = type(self).__name__
-        found = list_expected(chosen, self._expected_count, owner)
-        warn_of_folders(chosen, found, owner)
+        found = list_selections(chosen)
+        warn_of_folders(chosen, found, type(self).__name__)
         return object_list(chosen, found)
 
     def get_obj_list(self) -> Any:
@@ -115,33 +108,11 @@ class AISBaseMapDataset(ABC, Dataset[Any]):
         maker = next(kind for kind in type(self).__mro__ if "__getitem__" in vars(kind))
         if "_read_batch" in vars(maker):
             return self._read_batch(indices)
-        expected = self._prefetch(indices)
-        if expected is None:
+        if not isinstance(self._obj_list, ObjectList):
             return [self[index] for index in indices]
-        self._obj_list.expect(expected)
-        try:
+        with self._obj_list.as_batch(indices):
             return [self[index] for index in indices]
-        finally:
-            self._obj_list.expect(None)
-            # A dataset that reads only parts of its objects, or only some, goes on alone.
-            self._reads_ahead = any(each.was_used for each in expected.values())
-            for each in expected.values():
-                each.close()
 
     def _read_batch(self, indices: Sequence[int]) -> list[Any]:
         """Return what ``__getitem__`` of the class that defines this gives for each index."""
         raise NotImplementedError
-
-    def _prefetch(self, indices: Sequence[int]) -> dict[int, Prefetched] | None:
-        objects = self._obj_list
-        if not self._reads_ahead or not isinstance(objects, ObjectList):
-            return None
-        parts: dict[int, tuple[StoredPart, list[int]]] = {}
-        for index in indices:
-            part, local = objects.locate(index)
-            if isinstance(part, StoredPart):
-                parts.setdefault(id(part), (part, []))[1].append(local)
-        return {
-            key: Prefetched(part, list(dict.fromkeys(wanted)))
-            for key, (part, wanted) in parts.items()
-        } or None

@@ -9,9 +9,8 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from headrace.compat.aistore._passes import ObjectsIter
 from headrace.compat.aistore._progress import shown
-from headrace.compat.aistore._reading import read_in_order
+from headrace.compat.aistore._reading import as_bytes, read_in_order
 from headrace.compat.aistore._sdk import is_client
 from headrace.compat.aistore.pytorch.base_iter_dataset import AISBaseIterDataset
 
@@ -40,7 +39,6 @@ class AISBatchIterDataset(AISBaseIterDataset):
         colocation: the same. ``TARGET_AND_SHARD_AWARE`` is refused, as by the SDK.
         partition_sources_by_worker: as for `AISBaseIterDataset`.
         cont_on_err: whether to leave out objects that do not exist, with a warning for each.
-        options: the keyword-only arguments of `AISBaseIterDataset`.
 
     Raises:
         ValueError: there is no source.
@@ -65,9 +63,8 @@ class AISBatchIterDataset(AISBaseIterDataset):
         colocation: Any = None,
         partition_sources_by_worker: bool = False,
         cont_on_err: bool = False,
-        **options: Any,
     ) -> None:
-        super().__init__(ais_source_list, prefix_map, partition_sources_by_worker, **options)
+        super().__init__(ais_source_list, prefix_map, partition_sources_by_worker)
         self.client = client
         self.max_batch_size = max_batch_size
         self.output_format = output_format
@@ -89,19 +86,12 @@ class AISBatchIterDataset(AISBaseIterDataset):
         self._reset_iterator()
         objects, label = self._get_worker_iter_info()
         by_engine = self.client is None or is_client(self.client)
-        own = objects if isinstance(objects, ObjectsIter) else None
-        if own is not None:
-            own.reads_ahead = False
         contents = self._by_engine(objects) if by_engine else self._by_client(objects)
         title = f"AISBatchIterDataset{label}"
         with closing(contents), closing(shown(contents, title, self._show_progress)) as samples:
-            for sample in samples:
-                if own is not None:
-                    own.advance()
-                if sample is not None:
-                    yield sample
+            yield from samples
 
-    def _by_engine(self, objects: Iterable[Any]) -> Generator[tuple[str, bytes] | None]:
+    def _by_engine(self, objects: Iterable[Any]) -> Generator[tuple[str, bytes]]:
         missing = object()
         found = read_in_order(
             objects, block_objects=self.max_batch_size, block_bytes=None, missing=missing
@@ -109,20 +99,19 @@ class AISBatchIterDataset(AISBaseIterDataset):
         with closing(found):
             for value, content in found:
                 if content is not missing:
-                    yield value.name, content
+                    yield value.name, as_bytes(content)
                 elif self.cont_on_err:
                     logger.warning("Skipping %s: there is no such object", value.name)
-                    yield None
                 else:
                     raise RuntimeError(f"{value.name}: there is no such object")
 
-    def _by_client(self, objects: Iterable[Any]) -> Generator[tuple[str, bytes] | None]:
+    def _by_client(self, objects: Iterable[Any]) -> Generator[tuple[str, bytes]]:
         left = iter(objects)
         while batch := list(islice(left, self.max_batch_size)):
             yield from self._process_batch(batch)
 
-    def _process_batch(self, batch_objects: list[Any]) -> Iterator[tuple[str, bytes] | None]:
-        """Yield what the client gives for a batch; None for what is left out."""
+    def _process_batch(self, batch_objects: list[Any]) -> Iterator[tuple[str, bytes]]:
+        """Yield what the client gives for a batch."""
         batch = self.client.batch(
             objects=batch_objects,
             output_format=self.output_format,
@@ -138,7 +127,6 @@ class AISBatchIterDataset(AISBaseIterDataset):
                 yield told.obj_name, data
             elif self.cont_on_err:
                 logger.warning("Skipping %s: %s", told.obj_name, error)
-                yield None
             else:
                 raise RuntimeError(f"{told.obj_name}: {error}")
         if given != len(batch_objects):

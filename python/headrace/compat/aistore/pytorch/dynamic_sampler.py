@@ -31,8 +31,7 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
     pass. A sample without bytes is left out, with a warning; so is one that exceeds the limit
     alone, unless `allow_oversized_samples`.
 
-    ``len(sampler)`` is the number of samples, as with the original; `batch_count` is that of the
-    batches.
+    ``len(sampler)`` is the number of samples, as with the original.
 
     Args:
         data_source: the dataset; its ``get_obj_list()`` tells the sizes.
@@ -85,16 +84,6 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __len__(self) -> int:
         return len(self._samples_list)
-
-    def batch_count(self) -> int:
-        """Return how many batches a pass has; with `shuffle`, one in the order of the samples.
-
-        Examples:
-            >>> sampler = DynamicBatchSampler(dataset, max_batch_size=110_000)
-            >>> len(sampler), sampler.batch_count()
-            (3, 2)
-        """
-        return len(self._batches(torch.arange(len(self), device="cpu"))[1])
 
     def _order(self) -> torch.Tensor:
         if self._shuffle:

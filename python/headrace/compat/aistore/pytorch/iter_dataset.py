@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from headrace.compat.aistore._passes import ObjectsIter
 from headrace.compat.aistore._progress import shown
-from headrace.compat.aistore._reading import read_in_order
+from headrace.compat.aistore._reading import as_bytes, read_in_order
 from headrace.compat.aistore.pytorch.base_iter_dataset import AISBaseIterDataset
 
 __all__ = ["AISIterDataset"]
@@ -23,7 +22,6 @@ class AISIterDataset(AISBaseIterDataset):
         etl_name: an ETL of the cluster that transforms each object.
         show_progress: whether to show a bar of tqdm.
         partition_sources_by_worker: as for `AISBaseIterDataset`.
-        options: the keyword-only arguments of `AISBaseIterDataset`.
 
     Raises:
         ValueError: there is no source.
@@ -43,9 +41,8 @@ class AISIterDataset(AISBaseIterDataset):
         etl_name: str | None = None,
         show_progress: bool = False,
         partition_sources_by_worker: bool = False,
-        **options: Any,
     ) -> None:
-        super().__init__(ais_source_list, prefix_map, partition_sources_by_worker, **options)
+        super().__init__(ais_source_list, prefix_map, partition_sources_by_worker)
         self._etl_name = etl_name
         self._show_progress = show_progress
 
@@ -57,15 +54,10 @@ class AISIterDataset(AISBaseIterDataset):
         """
         self._reset_iterator()
         objects, label = self._get_worker_iter_info()
-        own = objects if isinstance(objects, ObjectsIter) else None
-        if own is not None:
-            own.reads_ahead = False
         title = f"AISIterDataset{label}"
         with (
             closing(read_in_order(objects, self._etl_name)) as contents,
             closing(shown(contents, title, self._show_progress)) as samples,
         ):
             for value, content in samples:
-                if own is not None:
-                    own.advance()
-                yield value.name, content
+                yield value.name, as_bytes(content)

@@ -23,13 +23,12 @@ from headrace.compat.aistore._sources import (
     object_list,
     warn_of_folders,
 )
-from headrace.torch._arguments import Ranks, flag
 
 __all__ = ["AISMultiShardStream", "DataShard"]
 
 _logger = logging.getLogger("headrace")
 
-_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".zip", ".tar.lz4", ".tar.bz2", ".tar.xz", ".tar.zst")
+_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".zip", ".tar.lz4")
 
 
 @dataclass
@@ -71,13 +70,6 @@ class AISMultiShardStream(IterableDataset[Any]):
 
     Args:
         data_sources: the streams: `DataShard`, of headrace or of the SDK.
-        split_by_rank: let each rank yield a part of the rows, too. Rank and world size are those of
-            torch.distributed, unless they are given.
-        rank: which of `world_size` trainer processes this is; implies `split_by_rank`.
-        world_size: see `rank`.
-
-    Raises:
-        InvalidArgumentError: an argument cannot work.
 
     Examples:
         >>> streams = [DataShard(endpoint, "images"), DataShard(endpoint, "labels")]
@@ -85,18 +77,9 @@ class AISMultiShardStream(IterableDataset[Any]):
         ...     train(image, label)
     """
 
-    def __init__(
-        self,
-        data_sources: list[Any],
-        *,
-        split_by_rank: bool = False,
-        rank: int | None = None,
-        world_size: int | None = None,
-    ) -> None:
+    def __init__(self, data_sources: list[Any]) -> None:
         self._data_sources = data_sources
         self._warned = False  # of a prefix that is a folder's name
-        self._ranks = Ranks(rank, world_size)
-        self._splits_ranks = flag("split_by_rank", split_by_rank) or rank is not None
 
     def __iter__(self) -> Iterator[tuple[bytes, ...]]:
         """Begin a pass.
@@ -109,11 +92,9 @@ class AISMultiShardStream(IterableDataset[Any]):
             self._get_shard_objects_iterator(each.bucket, each.prefix, each.etl_name)
             for each in self._data_sources
         ]
-        lane, lanes = self._ranks.now() if self._splits_ranks else (0, 1)
         info = get_worker_info()
-        if info is not None:
-            lane, lanes = info.id * lanes + lane, info.num_workers * lanes
-        return islice(zip(*streams, strict=False), lane, None, lanes)
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        return islice(zip(*streams, strict=False), worker, None, workers)
 
     def _get_shard_objects_iterator(
         self, bucket: Any, prefix: str = "", etl_name: Any = ""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace import Sample
-from headrace.compat.aistore._reading import read_samples
+from headrace.compat.aistore._reading import read_together
 from headrace.compat.aistore.pytorch.base_map_dataset import AISBaseMapDataset
 
 __all__ = ["AISParallelMapDataset", "ParallelBuffer"]
@@ -97,7 +97,6 @@ class AISParallelMapDataset(AISBaseMapDataset):
         ais_source_list: as for `AISBaseMapDataset`.
         prefix_map: the same.
         num_workers: accepted; the engine chooses how many ranges are read at a time.
-        expected_count: as for `AISBaseMapDataset`.
 
     Raises:
         ValueError: there is no source.
@@ -113,10 +112,8 @@ class AISParallelMapDataset(AISBaseMapDataset):
         ais_source_list: Any = None,
         prefix_map: dict[Any, Any] | None = None,
         num_workers: int = 16,
-        *,
-        expected_count: int | None = None,
     ) -> None:
-        super().__init__(ais_source_list or [], prefix_map or {}, expected_count=expected_count)
+        super().__init__(ais_source_list or [], prefix_map or {})
         self._num_workers = num_workers
 
     @property
@@ -140,7 +137,7 @@ class AISParallelMapDataset(AISBaseMapDataset):
         return self._read([self._at(index) for index in indices])
 
     def _read(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
-        found = read_samples(values, num_workers=self._num_workers)
+        found = read_together(values, num_workers=self._num_workers)
         return [
             (value.name, ParallelBuffer(each) if isinstance(each, Sample) else each)
             for value, each in zip(values, found, strict=True)

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from headrace._base.options import is_weights_only
-from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
 from headrace.compat._clients import store_options_of
 from headrace.compat._google_errors import as_google_raises
-from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
+from headrace.compat.dataflux_pytorch.dataflux_checkpoint import (
+    CheckpointBucket,
+    open_checkpoint_bucket,
+)
 from headrace.compat.dataflux_pytorch.lightning.path_utils import is_local, parse_gcs_path, to_url
 from headrace.fsspec import register
 from headrace.lightning import AsyncCheckpointIO, CheckpointIO, _packages
@@ -123,7 +125,7 @@ class _ClientCheckpointIO(_CheckpointIO):  # type: ignore[misc]
 
     def _locate(self, path: str) -> tuple[CheckpointBucket, str]:
         bucket, name = parse_gcs_path(path)
-        return open_checkpoint_bucket(self._client, bucket, DatafluxCheckpointBuffer), name
+        return open_checkpoint_bucket(self._client, bucket), name
 
 
 class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):

@@ -11,10 +11,13 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase
 
 from headrace import InvalidArgumentError
 from headrace._base.contexts import context
-from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
-from headrace.compat._checkpoints import CheckpointBucket, open_checkpoint_bucket
+from headrace.checkpoint import DistributedReader, DistributedWriter
 from headrace.compat._clients import store_options_of
-from headrace.compat.dataflux_pytorch.dataflux_checkpoint import DatafluxCheckpointBuffer
+from headrace.compat.dataflux_pytorch.dataflux_checkpoint import (
+    CheckpointBucket,
+    DatafluxCheckpointBuffer,
+    open_checkpoint_bucket,
+)
 from headrace.compat.dataflux_pytorch.lightning.path_utils import parse_gcs_path
 
 __all__ = [
@@ -118,8 +121,7 @@ class GCSFileSystem(FileSystemBase):
 
     def _locate(self, path: str | os.PathLike[str]) -> tuple[CheckpointBucket, str]:
         bucket, name = parse_gcs_path(_path(path))
-        opened = open_checkpoint_bucket(self.storage_client, bucket, DatafluxCheckpointBuffer)
-        return opened, name
+        return open_checkpoint_bucket(self.storage_client, bucket), name
 
 
 class GCSDistributedWriter(DistributedWriter):
