@@ -313,7 +313,7 @@ def test_every_row_once_whatever_readers_stop_and_go_on(
     found: list[int] = []
     states: list[Any] = []
     for stage in range(4):
-        world_size = data.draw(st.integers(1, 4))
+        world_size = data.draw(st.integers(1, 7))
         batch_size = data.draw(st.sampled_from([None, 1, 3, 8, 200]))
         readers = [
             ParquetDataset(
@@ -372,6 +372,10 @@ def test_a_state_of_other_data_or_another_order_is_refused(
             ParquetDataset(local, batch_size=8, shuffle=True).load_state_dict(
                 {**state, "base": base}
             )
+    impossible = ParquetDataset(local, batch_size=8, shuffle=True)
+    impossible.load_state_dict({**state, "yielded": 102})
+    with pytest.raises(headrace.InvalidArgumentError, match="yielded 102 of its 101 rows"):
+        list(impossible)
 
 
 def test_a_pass_may_go_on_in_batches_of_another_size(local: headrace.Store) -> None:

@@ -1,15 +1,16 @@
 """Objects of a bucket as datasets and batches for torch.
 
-There are six ways to read them. Begin with the first:
+`Loader` makes batches of a dataset without worker processes, read ahead by the engine, in an order
+that can be resumed in the middle of an epoch. If you need worker processes, torch's own DataLoader
+takes the same datasets:
 
-* `Loader` over a `MapDataset`: batches without worker processes, read ahead by the engine, in an
-  order that can be resumed in the middle of an epoch.
-* `MapDataset` with torch's own DataLoader: if you need samplers or worker processes.
-* `Loader` over a `TokenDataset`: samples of tokens from files of them.
-* `Loader` over a `ShardDataset`: samples that are packed in tar shards.
-* `ShardStream` with torch's own DataLoader: samples of tar shards that are compressed, or whose
-  samples are small.
-* `ParquetDataset` with torch's own DataLoader: rows of Parquet files.
+* `MapDataset`: objects.
+* `ShardDataset`: samples that are packed in tar shards.
+* `ShardStream`: samples of tar shards that are compressed, or whose samples are small; `Loader`
+  needs an index of them.
+* `ParquetDataset`: rows of Parquet files.
+* `TokenDataset`: samples of tokens from files of them.
+* `mix`: several of these in fixed shares.
 
 >>> from headrace.torch import Loader, MapDataset
 >>> dataset = MapDataset("gs://bucket/train/", transform=decode)      # doctest: +SKIP

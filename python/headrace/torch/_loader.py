@@ -204,7 +204,8 @@ class Loader(Generic[Batch]):
     dataset says (``shuffle_groups``, ``shuffle_window``). An epoch's order is cut into as many
     pieces as there are ranks, so that each rank reads units of its own; the state keeps how, and
     after a resume with other ranks they share what is left of the pieces, until the epoch ends.
-    Rows without a transform become a dict of columns.
+    With `max_batch_bytes`, each rank reads all units. Rows without a transform become a dict of
+    columns.
 
     **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another one. If you
     leave an iterator before its end, the next one begins the next epoch. ``next(iter(loader))``

@@ -175,7 +175,7 @@ class ParquetDataset(PartStream[Item]):
         **options: Unpack[StoreOptions],
     ) -> None:
         refuse_options(type(self).__name__, options, ParquetDataset, _INSTEAD)
-        seed, self._shuffles = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
+        seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
         self._batch_size = (
             None if batch_size is None else count("batch_size", batch_size, minimum=1)
         )
@@ -185,7 +185,6 @@ class ParquetDataset(PartStream[Item]):
             "drop_last leaves out a short batch, and there is no batch_size",
         )
         self._shuffle_groups = count("shuffle_groups", shuffle_groups, minimum=1)
-        self._open_groups = self._shuffle_groups if shuffle else 1
         skipping = Skipping.of(on_error, max_skipped)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
@@ -291,7 +290,7 @@ class ParquetDataset(PartStream[Item]):
 
     def _ways(self) -> dict[str, Any]:
         return {
-            "shuffle_groups": self._open_groups,
+            "shuffle_groups": self._shuffle_groups if self._place.shuffle else 1,
             "uneven": self._uneven,
         }
 
@@ -313,8 +312,13 @@ class ParquetDataset(PartStream[Item]):
         """Return the places of a reader's share in what is left for all."""
         assert isinstance(start.base, Left)
         quotas = self._quotas(start, len(start.base))
-        begin = sum(quotas[: start.lane])
-        return begin, begin + quotas[start.lane]
+        begin, size = sum(quotas[: start.lane]), quotas[start.lane]
+        require(
+            start.yielded <= size,
+            f"the state is of a reader that has yielded {start.yielded} of its {size} rows; that "
+            "cannot be",
+        )
+        return begin, begin + size
 
     def _reader_from(self, start: Start) -> _Reader:
         return _Reader(start)
@@ -572,7 +576,7 @@ class _Pieces:
         self._groups, self._most_ahead = dataset._groups, dataset._ahead_bytes()
         assert isinstance(start.base, Left)
         self._base = start.base
-        drawn = UnitsDrawn([part.units], dataset.row_count, dataset._shuffles)
+        drawn = UnitsDrawn([part.units], dataset.row_count, dataset._place.shuffle)
         self._order = drawn.order(dataset._place.seed, start.epoch)
         self._at, self._end = dataset._share(start)
         self._at += start.yielded

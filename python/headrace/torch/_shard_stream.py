@@ -104,8 +104,9 @@ class ShardStream(PartStream[Item], Objects):
     of plain shards by one request, and shuffles all of them.
 
     Samples are those of `ShardDataset`, and a transform sees the same dict. Use the stream with
-    torch's DataLoader, or in a plain ``for`` loop. Shards are read ahead, decompressed and taken
-    apart by the engine's threads; each byte of a field is copied once.
+    torch's DataLoader, in a plain ``for`` loop or, if it has an index of the members, with
+    `Loader`. Shards are read ahead, decompressed and taken apart by the engine's threads; each byte
+    of a field is copied once.
 
     **Order.** With ``shuffle=True``, each epoch has an order of the shards that depends on `seed`
     and the epoch alone. With `shuffle_window`, each reader also shuffles its samples: a sample
