@@ -71,7 +71,7 @@ def batches_of_bytes(request: Answer) -> Answer:
 
 def batches_of_costs(request: Answer) -> Answer:
     """headrace: a shuffled epoch in batches by a column, in bands; with a function; resumed."""
-    from headrace.torch import BatchSampler
+    from headrace.torch import CostBatchSampler
 
     count = request["object_count"]
     draw = random.Random(7)
@@ -82,7 +82,7 @@ def batches_of_costs(request: Answer) -> Answer:
     limits = {"cost": "tokens", "max_batch_cost": BATCH_TOKENS, "shuffle": True}
     found: Answer = {"objects": count}
 
-    def measured(name: str, sampler: BatchSampler) -> None:
+    def measured(name: str, sampler: CostBatchSampler) -> None:
         begin_cpu_s, begin_s = cpu_s(), time.perf_counter()
         samples = 0
         for batch in sampler:
@@ -92,22 +92,22 @@ def batches_of_costs(request: Answer) -> Answer:
         found[f"{name}_cpu_s"] = cpu_s() - begin_cpu_s
 
     begin_s = time.perf_counter()
-    made = BatchSampler(index, **limits)
+    made = CostBatchSampler(index, **limits)
     found["make_s"] = time.perf_counter() - begin_s
     measured("plain", made)
-    measured("bands", BatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits))
-    lengths_of = BatchSampler(
+    measured("bands", CostBatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits))
+    lengths_of = CostBatchSampler(
         index, cost="tokens", shuffle=True, fits=lambda batch, i: batch.cost + lengths[i] <= 65536
     )
     measured("fits", lengths_of)
-    begun = BatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits)
+    begun = CostBatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits)
     samples = 0
     for batch in begun:
         samples += len(batch)
         if samples >= 0.9 * count:
             break
     state = begun.state_dict()
-    resumed = BatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits)
+    resumed = CostBatchSampler(index, cost_boundaries=[256, 512, 1024, 2048], **limits)
     begin_s = time.perf_counter()
     resumed.load_state_dict(state)
     next(iter(resumed))

@@ -72,13 +72,15 @@ def index(bench: Bench) -> None:
         found = [answer[f"{name}_s"] for answer in answers[client_name]]
         bench.row(group, what, "s", found, at_most=at_most)
 
-    row("BatchSampler, by a column: an epoch in batches of 65,536 tokens", "costs", "plain", 0.5)
+    row(
+        "CostBatchSampler, by a column: an epoch in batches of 65,536 tokens", "costs", "plain", 0.5
+    )
     row("the same: CPU", "costs", "plain_cpu")
     row("the same in five bands of length", "costs", "bands", 0.5)
     row("the same: CPU", "costs", "bands_cpu")
     row("the same with fits=, a function in Python", "costs", "fits")
     row(
-        "BatchSampler in bands: resumed at 90 % of the epoch, to the first batch",
+        "CostBatchSampler in bands: resumed at 90 % of the epoch, to the first batch",
         "costs",
         "resume",
         0.1,

@@ -13,7 +13,9 @@
 | `Source`, `ShardSource`, `TokenSource` | where datasets find objects, shards and tokens |
 | `Labels` | what `labels=` takes |
 | `Shuffle` | what `shuffle=` takes |
-| `Cost` | what `headrace.torch.BatchSampler` takes as the cost of a sample |
+| `LoaderStats` | what `headrace.torch.Loader.stats` is |
+| `Cost` | what `headrace.torch.CostBatchSampler` takes as the cost of a sample |
+| `BatchSoFar` | what its `fits=` is called with |
 
 Nothing here imports torch before it is named.
 
@@ -38,18 +40,21 @@ if TYPE_CHECKING:
     from headrace.checkpoint._loading import LoadKeywords
     from headrace.checkpoint._saving import SaveKeywords
     from headrace.torch._batch_costs import Cost
+    from headrace.torch._batch_steps import BatchSoFar
+    from headrace.torch._loader import LoaderStats
     from headrace.torch._objects import Labels, Source
-    from headrace.torch._shuffling import Shuffle
-    from headrace.torch._signatures import LoaderKeywords
+    from headrace.torch._signatures import LoaderKeywords, Shuffle
     from headrace.torch._token_files import Tokens as TokenSource
 
 __all__ = [
+    "BatchSoFar",
     "Cost",
     "Count",
     "Credentials",
     "Labels",
     "LoadKeywords",
     "LoaderKeywords",
+    "LoaderStats",
     "OnError",
     "Progress",
     "SaveKeywords",
@@ -63,17 +68,19 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BatchSoFar": "torch._batch_steps:BatchSoFar",
     "Cost": "torch._batch_costs:Cost",
     "Count": "_base.progress:CountOption",
     "Credentials": "_credentials.credentials:CredentialsOption",
     "Labels": "torch._objects:Labels",
     "LoadKeywords": "checkpoint._loading:LoadKeywords",
     "LoaderKeywords": "torch._signatures:LoaderKeywords",
+    "LoaderStats": "torch._loader:LoaderStats",
     "OnError": "_base.on_error:OnError",
     "Progress": "_base.progress:ProgressOption",
     "SaveKeywords": "checkpoint._saving:SaveKeywords",
     "ShardSource": "_index.shards:ShardSource",
-    "Shuffle": "torch._shuffling:Shuffle",
+    "Shuffle": "torch._signatures:Shuffle",
     "Source": "torch._objects:Source",
     "StoreOptions": "_store.settings:StoreOptions",
     "TokenSource": "torch._token_files:Tokens",

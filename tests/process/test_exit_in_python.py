@@ -152,12 +152,12 @@ LOADERS = {
         spin()
         return len(batch) < 3
     data = MapDataset(FILES, transform)
-    loader = lambda: Loader(data, batch_sampler=BatchSampler(data, fits=fits), collate_fn=list)
+    loader = lambda: Loader(data, batch_sampler=CostBatchSampler(data, fits=fits), collate_fn=list)
     """,
 }
 
 LOADER = """
-    from headrace.torch import BatchSampler, Loader, MapDataset
+    from headrace.torch import CostBatchSampler, Loader, MapDataset
     def transform(sample):
         spin()
         return sample.json()

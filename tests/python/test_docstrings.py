@@ -27,7 +27,7 @@ MADE_BY_A_CALL = {
     "headrace.Prefix",
     "headrace.UnfinishedUpload",
     "headrace.checkpoint.TensorInfo",
-    "headrace.torch.LoaderStats",
+    "headrace.types.LoaderStats",
 }
 """Results: values that calls return, and nobody else makes."""
 
@@ -66,7 +66,7 @@ RAISES_NOTHING = {
     "headrace.huggingface.CheckpointCallback.on_train_begin": "what it cannot remove stays",
     "headrace.metrics": "tells what it knows",
     "headrace.shutdown": "ends things, whatever state they are in",
-    "headrace.torch.BatchSampler.state_dict": "tells where it is",
+    "headrace.torch.CostBatchSampler.state_dict": "tells where it is",
     "headrace.torch.Loader.state_dict": "tells where it is",
     "headrace.torch.ParquetDataset.state_dict": "tells where it is",
     "headrace.torch.ShardStream.state_dict": "tells where it is",
@@ -212,7 +212,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
     sample = headrace.Sample(bytes([255]) * 52113, index.url(0), name="cat/001.jpg", seed=7)
     lengths = [300, 200, 100]
     return {
-        "BatchSampler": headrace.torch.BatchSampler,
+        "CostBatchSampler": headrace.torch.CostBatchSampler,
         "DataLoader": DataLoader,
         "Loader": headrace.torch.Loader,
         "mix": headrace.torch.mix,
@@ -222,7 +222,6 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "ShardStream": headrace.torch.ShardStream,
         "TokenDataset": headrace.torch.TokenDataset,
         "WeightedSampler": headrace.torch.WeightedSampler,
-        "collate": headrace.torch.collate,
         "dataset": dataset,
         "decode": decode,
         "epoch": 0,
@@ -235,7 +234,7 @@ def names(bucket: None, store: headrace.Store, tmp_path: Path) -> dict[str, Any]
         "os": os,
         "pieces": [b"one", b"two"],
         "sample": sample,
-        "sampler": headrace.torch.BatchSampler(dataset, cost=lengths, max_batch_cost=400),
+        "sampler": headrace.torch.CostBatchSampler(dataset, cost=lengths, max_batch_cost=400),
         "shared_index": headrace.torch.shared_index,
         "signal": signal,
         "image": torch.zeros(3),

@@ -1,4 +1,4 @@
-"""`BatchSampler`: batches by what samples cost, dealt to ranks, that can be resumed."""
+"""`CostBatchSampler`: batches by what samples cost, dealt to ranks, that can be resumed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorD
 
 import headrace
 from headrace.torch import (
-    BatchSampler,
-    BatchSoFar,
+    CostBatchSampler,
     Loader,
     MapDataset,
     WeightedSampler,
     mix,
 )
+from headrace.types import BatchSoFar
 from tests.torch.conftest import content
 from tests.torchrun import torchrun
 
@@ -95,16 +95,16 @@ def sampler_of(
     max_size: int | None = None,
     boundaries: Sequence[float] = (),
     **options: Any,
-) -> BatchSampler:
+) -> CostBatchSampler:
     if max_cost is not None and min(costs) > max_cost:
         max_cost = min(costs)
-    return BatchSampler(
+    return CostBatchSampler(
         len(costs), cost=list(costs), max_batch_cost=max_cost, max_batch_size=max_size,
         cost_boundaries=boundaries or None, **options,
     )  # fmt: skip
 
 
-def of_all_ranks(make: Callable[[int], BatchSampler], world_size: int) -> list[Batches]:
+def of_all_ranks(make: Callable[[int], CostBatchSampler], world_size: int) -> list[Batches]:
     """Return the batches of all ranks, step by step; they have the same number of steps."""
     samplers = [make(rank) for rank in range(world_size)]
     batches = [list(sampler) for sampler in samplers]
@@ -141,7 +141,7 @@ def test_oversized_samples_are_skipped_and_named(
 def test_ranks_take_the_batches_in_turn_and_each_sample_once(
     costs: list[int], limit: dict[str, Any], boundaries: list[int], world_size: int
 ) -> None:
-    def make(rank: int) -> BatchSampler:
+    def make(rank: int) -> CostBatchSampler:
         return sampler_of(
             costs, boundaries=boundaries, shuffle=True, rank=rank, world_size=world_size, **limit
         )
@@ -210,7 +210,7 @@ def test_a_resumed_sampler_yields_what_was_left(
     world_size: int,
     data: st.DataObject,
 ) -> None:
-    def make(rank: int = 0) -> BatchSampler:
+    def make(rank: int = 0) -> CostBatchSampler:
         return sampler_of(
             costs, boundaries=boundaries, shuffle=True, rank=rank, world_size=world_size, **limit
         )
@@ -238,7 +238,7 @@ def test_killed_at_100_random_steps_and_resumed_on_other_ranks_and_limits() -> N
     draw = random.Random(11)
     costs = [draw.choice([1, 2, 3, 5, 8, 13, 40]) for _ in range(3000)]
 
-    def make(rank: int, world_size: int, choice: random.Random) -> BatchSampler:
+    def make(rank: int, world_size: int, choice: random.Random) -> CostBatchSampler:
         return sampler_of(
             costs,
             choice.choice([40, 64, 200]),
@@ -290,10 +290,10 @@ def test_both_bytes_and_cost_limit_a_batch() -> None:
         [f"{i}" for i in range(6)], root="gs://bucket", sizes_bytes=[10, 10, 10, 95, 5, 5],
         columns={"tokens": [1, 1, 5, 1, 1, 1]},
     )  # fmt: skip
-    sampler = BatchSampler(index, max_batch_bytes=100, cost="tokens", max_batch_cost=6)
+    sampler = CostBatchSampler(index, max_batch_bytes=100, cost="tokens", max_batch_cost=6)
     assert list(sampler) == [[0, 1], [2], [3, 4], [5]]
     assert list(sampler) == list(
-        BatchSampler(index, max_batch_bytes=100, cost=[1, 1, 5, 1, 1, 1], max_batch_cost=6)
+        CostBatchSampler(index, max_batch_bytes=100, cost=[1, 1, 5, 1, 1, 1], max_batch_cost=6)
     )
 
 
@@ -305,7 +305,7 @@ def test_a_cost_may_be_any_kind_of_numbers() -> None:
         array("d", costs), costs.__getitem__, lambda i: np.int64(costs[i]),
     ]  # fmt: skip
     for kind in kinds:
-        assert list(BatchSampler(8, cost=kind, max_batch_cost=9)) == expected
+        assert list(CostBatchSampler(8, cost=kind, max_batch_cost=9)) == expected
 
 
 def test_a_cost_function_is_called_once_for_each_sample() -> None:
@@ -315,7 +315,7 @@ def test_a_cost_function_is_called_once_for_each_sample() -> None:
         calls[index] += 1
         return index % 5
 
-    sampler = BatchSampler(1000, cost=cost, max_batch_cost=10, shuffle=True)
+    sampler = CostBatchSampler(1000, cost=cost, max_batch_cost=10, shuffle=True)
     assert len(sampler) == len(list(sampler))
     list(sampler)
     assert calls == dict.fromkeys(range(1000), 1)
@@ -331,11 +331,11 @@ def test_columns_are_found_behind_subsets_and_concatenations(tmp_path: Path) -> 
         for add in (0, 10)
     ]
     both = ConcatDataset([Subset(parts[0], [3, 1]), parts[1]])
-    sampler = BatchSampler(both, cost="tokens", max_batch_cost=14)
+    sampler = CostBatchSampler(both, cost="tokens", max_batch_cost=14)
     # 3 and 1, then 10 to 17.
     assert list(sampler) == [[0, 1, 2], [3], [4], [5], [6], [7], [8], [9]]
     with pytest.raises(headrace.InvalidArgumentError, match="no such column; it has 'tokens'"):
-        BatchSampler(both, cost="length", max_batch_cost=14)
+        CostBatchSampler(both, cost="length", max_batch_cost=14)
 
 
 def test_a_subclass_with_its_own_items_has_sizes_too(tmp_path: Path) -> None:
@@ -346,11 +346,11 @@ def test_a_subclass_with_its_own_items_has_sizes_too(tmp_path: Path) -> None:
     store = headrace.Store(tmp_path)
     for i in range(4):
         store.write(f"{i}", content(i, 10 * (i + 1)))
-    assert list(BatchSampler(Doubled(store), max_batch_bytes=30)) == [[0, 1], [2], [3]]
+    assert list(CostBatchSampler(Doubled(store), max_batch_bytes=30)) == [[0, 1], [2], [3]]
 
 
 def test_one_limit_may_be_the_number_alone() -> None:
-    assert list(BatchSampler(TensorDataset(torch.zeros(5)), max_batch_size=2)) == [
+    assert list(CostBatchSampler(TensorDataset(torch.zeros(5)), max_batch_size=2)) == [
         [0, 1],
         [2, 3],
         [4],
@@ -414,7 +414,7 @@ def test_a_function_says_whether_a_sample_goes_in() -> None:
         return (len(batch) + 1) * max(longest, lengths[index]) <= 200
 
     model = Model(lengths, fits=lambda b, i: (len(b) + 1) * max(lengths[j] for j in [*b, i]) <= 200)
-    sampler = BatchSampler(300, cost=lengths, fits=padded)
+    sampler = CostBatchSampler(300, cost=lengths, fits=padded)
     assert list(sampler) == model.batches(range(300))
 
 
@@ -425,7 +425,7 @@ def test_with_a_function_an_epoch_is_resumed_as_well(
     def fits(batch: BatchSoFar, index: int) -> bool:
         return (batch.indices[-1] + index) % 3 > 0 and len(batch) < 5
 
-    def make(rank: int = 0) -> BatchSampler:
+    def make(rank: int = 0) -> CostBatchSampler:
         return sampler_of(
             costs, None, boundaries=boundaries, fits=fits, shuffle=True, rank=rank,
             world_size=world_size,
@@ -460,7 +460,7 @@ def test_the_function_is_not_asked_where_the_limits_decide() -> None:
 
 def test_a_batch_is_there_for_one_call_alone() -> None:
     kept: list[BatchSoFar] = []
-    list(BatchSampler(3, max_batch_size=2, fits=lambda batch, _: kept.append(batch) is None))
+    list(CostBatchSampler(3, max_batch_size=2, fits=lambda batch, _: kept.append(batch) is None))
     with pytest.raises(headrace.InvalidArgumentError, match="for one call of `fits`"):
         len(kept[0])
 
@@ -473,7 +473,7 @@ def test_an_error_of_the_function_names_the_sample(tmp_path: Path) -> None:
     def fits(batch: BatchSoFar, index: int) -> bool:
         raise KeyError(index)
 
-    sampler = BatchSampler(MapDataset(store), max_batch_size=2, fits=fits)
+    sampler = CostBatchSampler(MapDataset(store), max_batch_size=2, fits=fits)
     with pytest.raises(KeyError) as raised:
         list(sampler)
     assert any(
@@ -500,12 +500,12 @@ def test_an_error_of_the_function_names_the_sample(tmp_path: Path) -> None:
 )
 def test_costs_that_are_none_are_refused(cost: Any, message: str) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match=message):
-        BatchSampler(3, cost=cost, max_batch_cost=10)
+        CostBatchSampler(3, cost=cost, max_batch_cost=10)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, -1, math.inf, None, "7a"])
 def test_a_function_that_returns_no_cost_is_named(wrong: Any) -> None:
-    sampler = BatchSampler(9, cost=lambda i: wrong if i == 4 else 1, max_batch_cost=2)
+    sampler = CostBatchSampler(9, cost=lambda i: wrong if i == 4 else 1, max_batch_cost=2)
     with pytest.raises(headrace.InvalidArgumentError, match=r"cost of sample 4 is .*finite number"):
         list(sampler)
 
@@ -515,7 +515,7 @@ def test_a_cost_function_that_raises_keeps_its_error() -> None:
         raise ValueError("no such row")
 
     with pytest.raises(ValueError, match=r"no such row \(in cost, asked about sample 0\)"):
-        list(BatchSampler(9, cost=cost, max_batch_cost=2))
+        list(CostBatchSampler(9, cost=cost, max_batch_cost=2))
 
 
 def test_oversized_samples_are_refused_before_the_epoch() -> None:
@@ -523,8 +523,8 @@ def test_oversized_samples_are_refused_before_the_epoch() -> None:
         headrace.InvalidArgumentError,
         match=r"sample 2 costs 11: it exceeds max_batch_cost=10 alone\. oversized='alone'",
     ):
-        BatchSampler(4, cost=[1, 1, 11, 1], max_batch_cost=10, oversized="raise")
-    late = BatchSampler(4, cost=[1, 1, 11, 1].__getitem__, max_batch_cost=10, oversized="raise")
+        CostBatchSampler(4, cost=[1, 1, 11, 1], max_batch_cost=10, oversized="raise")
+    late = CostBatchSampler(4, cost=[1, 1, 11, 1].__getitem__, max_batch_cost=10, oversized="raise")
     with pytest.raises(headrace.InvalidArgumentError, match="sample 2 costs 11"):
         list(late)
 
@@ -533,7 +533,7 @@ def test_skipped_samples_are_told_once(tmp_path: Path, caplog: pytest.LogCapture
     store = headrace.Store(tmp_path)
     for i, size_bytes in enumerate([10, 90, 10, 95]):
         store.write(f"{i}", content(i, size_bytes))
-    sampler = BatchSampler(MapDataset(store), max_batch_bytes=50, oversized="skip")
+    sampler = CostBatchSampler(MapDataset(store), max_batch_bytes=50, oversized="skip")
     for _ in range(2):
         assert list(sampler) == [[0, 2]]
     (told,) = [record.getMessage() for record in caplog.records]
@@ -571,18 +571,21 @@ def test_skipped_samples_are_told_once(tmp_path: Path, caplog: pytest.LogCapture
         ({"max_batch_size": 2, "saturation": 2, "drop_last": True}, "saturation is 2; it must be"),
         ({"max_batch_size": 2, "rank": 3, "world_size": 2}, "rank is 3; it must be less than"),
         ({"max_batch_size": 2, "fits": 3}, "fits is 3; it must be callable"),
-        ({"max_batch_size": 2, "sampler": [1]}, "sampler is a list; BatchSampler takes a Weighted"),
+        (
+            {"max_batch_size": 2, "sampler": [1]},
+            "sampler is a list; CostBatchSampler takes a Weighted",
+        ),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match=message):
-        BatchSampler(3, **options)
+        CostBatchSampler(3, **options)
 
 
 @pytest.mark.parametrize("data", [0, [], "abc", iter([1]), None])
 def test_data_without_samples_is_refused(data: Any) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="data"):
-        BatchSampler(data, max_batch_size=2)
+        CostBatchSampler(data, max_batch_size=2)
 
 
 def test_a_state_of_other_data_or_a_changed_one_is_refused() -> None:
@@ -660,7 +663,7 @@ def loader_over(folder: Path, count: int) -> Callable[..., Loader]:
     dataset = MapDataset(store, lambda sample: sample.index)
 
     def make(rules: dict[str, Any], **options: Any) -> Loader:
-        sampler = BatchSampler(dataset, **rules)
+        sampler = CostBatchSampler(dataset, **rules)
         return Loader(dataset, batch_sampler=sampler, collate_fn=list, **options)
 
     return make
@@ -672,7 +675,7 @@ def test_a_loader_yields_its_batches_and_resumes_with_others(tmp_path: Path) -> 
     banded = {"cost": costs, "max_batch_cost": 100, "cost_boundaries": [20, 35], "shuffle": True}
     loader = make(banded)
     whole = list(loader)
-    assert whole == list(BatchSampler(60, **banded))  # type: ignore[arg-type]
+    assert whole == list(CostBatchSampler(60, **banded))  # type: ignore[arg-type]
     assert loader.epoch == 1
     loader.set_epoch(0)
     assert len(loader) == len(whole)
@@ -713,7 +716,7 @@ def test_a_samplers_numbers_are_those_of_its_own_samples(tmp_path: Path) -> None
     def drawn(loader: Loader) -> dict[int, int]:
         return dict(pair for batch in loader for pair in batch)
 
-    banded = BatchSampler(
+    banded = CostBatchSampler(
         dataset,
         cost=[i % 9 for i in range(40)],
         max_batch_size=4,
@@ -729,10 +732,12 @@ def test_a_loader_refuses_what_its_batch_sampler_decides(tmp_path: Path) -> None
     for options in ({"batch_size": 2}, {"shuffle": True}, {"drop_last": True}):
         with pytest.raises(headrace.InvalidArgumentError, match=f"leave out {next(iter(options))}"):
             make({"max_batch_size": 2}, **options)
-    with pytest.raises(headrace.InvalidArgumentError, match="seed is 4, but that of the BatchSam"):
+    with pytest.raises(headrace.InvalidArgumentError, match="seed is 4, but that of the CostBa"):
         make({"max_batch_size": 2, "seed": 3}, seed=4)
     with pytest.raises(headrace.InvalidArgumentError, match="is of 5 samples, and the dataset has"):
-        Loader(make({"max_batch_size": 2}).dataset, batch_sampler=BatchSampler(5, max_batch_size=2))
+        Loader(
+            make({"max_batch_size": 2}).dataset, batch_sampler=CostBatchSampler(5, max_batch_size=2)
+        )
 
 
 def test_an_error_of_the_users_function_comes_when_its_batch_would(tmp_path: Path) -> None:
@@ -755,14 +760,14 @@ def test_an_error_of_the_users_function_comes_when_its_batch_would(tmp_path: Pat
 SCRIPT = """
 import json, random, sys
 import torch.distributed as dist
-from headrace.torch import BatchSampler, Loader, MapDataset, mix
+from headrace.torch import CostBatchSampler, Loader, MapDataset, mix
 from torch.utils.data import ConcatDataset
 
 folder, out = sys.argv[1:]
 costs = random.Random(1).choices(range(1, 30), k=203)
 rules = dict(cost=costs, max_batch_cost=60, cost_boundaries=[8, 20], shuffle=True, seed=5)
 dataset = MapDataset(folder, lambda sample: sample.index)
-sampler = BatchSampler(dataset, **rules)
+sampler = CostBatchSampler(dataset, **rules)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 loader = Loader(dataset, batch_sampler=sampler, collate_fn=list)
@@ -775,7 +780,7 @@ for batch in loader:
 state = loader.state_dict()
 states = [None] * dist.get_world_size()
 dist.all_gather_object(states, state)
-others = BatchSampler(dataset, **(rules | dict(max_batch_cost=45)))
+others = CostBatchSampler(dataset, **(rules | dict(max_batch_cost=45)))
 again = Loader(dataset, batch_sampler=others, collate_fn=list)
 again.load_state_dict(state)
 rest = []

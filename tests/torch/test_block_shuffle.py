@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 import headrace
 from headrace.torch import (
-    BatchSampler,
+    CostBatchSampler,
     Loader,
     MapDataset,
     ShardDataset,
@@ -70,8 +70,8 @@ rules = st.fixed_dictionaries(
 )
 
 
-def sampler(count: int, rule: dict[str, Any], size: int, **options: Any) -> BatchSampler:
-    return BatchSampler(count, max_batch_size=size, shuffle="block", seed=5, **rule, **options)
+def sampler(count: int, rule: dict[str, Any], size: int, **options: Any) -> CostBatchSampler:
+    return CostBatchSampler(count, max_batch_size=size, shuffle="block", seed=5, **rule, **options)
 
 
 @hypothesis.given(
@@ -119,7 +119,7 @@ def test_the_order_is_a_loaders_and_a_samplers(records: headrace.ObjectIndex, gc
     order = headrace._engine.BlockOrder(COUNT, 5, 0, 10, 10)
     expected = order.indices(0, COUNT).tolist()
     assert list(itertools.chain(*Loader(dataset, 64, collate_fn=list, **options))) == expected
-    batches = BatchSampler(dataset, max_batch_size=64, **options)
+    batches = CostBatchSampler(dataset, max_batch_size=64, **options)
     assert list(itertools.chain(*batches)) == expected
     batches.set_epoch(0)
     assert torch.cat(list(DataLoader(dataset, batch_sampler=batches))).tolist() == expected
@@ -253,7 +253,7 @@ def test_arguments_that_cannot_work_are_refused(
     dataset = MapDataset(folder)
     for make in (
         lambda: Loader(dataset, 4, **options),
-        lambda: BatchSampler(dataset, max_batch_size=4, **options),
+        lambda: CostBatchSampler(dataset, max_batch_size=4, **options),
     ):
         with pytest.raises(headrace.InvalidArgumentError, match=message):
             make()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from headrace.torch import collate
+from headrace.torch._collate import collate
 
 LARGE = 64, 600
 """With eight of these, a batch has more numbers than torch copies in one thread."""

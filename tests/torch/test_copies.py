@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import headrace
-from headrace.torch import BatchSampler, Loader, MapDataset, WeightedSampler, mix
+from headrace.torch import CostBatchSampler, Loader, MapDataset, WeightedSampler, mix
 from tests.torch.conftest import fill_folder
 
 COUNT = 30
@@ -44,7 +44,7 @@ SAMPLERS: dict[str, Callable[[MapDataset], dict[str, Any]]] = {
     },
     "mixture": lambda dataset: {"batch_size": 4, "shuffle": True, "seed": 3},
     "batches": lambda dataset: {
-        "batch_sampler": BatchSampler(dataset, max_batch_size=4, shuffle=True, seed=5)
+        "batch_sampler": CostBatchSampler(dataset, max_batch_size=4, shuffle=True, seed=5)
     },
 }  # fmt: skip
 

@@ -18,13 +18,13 @@ from torch.utils.data import ConcatDataset, Subset
 import headrace
 from headrace.checkpoint._staging import copy_to_host
 from headrace.torch import (
-    BatchSampler,
+    CostBatchSampler,
     Loader,
     MapDataset,
     TokenDataset,
     WeightedSampler,
-    collate,
 )
+from headrace.torch._collate import collate
 from tests.torch.conftest import content, fill_folder
 from tests.torch.test_loader import number_of
 
@@ -72,9 +72,9 @@ def test_batches_by_bytes_and_by_costs_are_the_same(tmp_path: Path) -> None:
         store.write(f"{i:04d}", content(i, 100 + 10 * i))
     dataset = MapDataset(store, number_of)
     samplers = [
-        BatchSampler(dataset, max_batch_bytes=700),
-        BatchSampler(dataset, cost=[1.0] * COUNT, max_batch_cost=5.0),
-        BatchSampler(dataset, cost=np.ones(COUNT), max_batch_cost=5.0, cost_boundaries=[2.0]),
+        CostBatchSampler(dataset, max_batch_bytes=700),
+        CostBatchSampler(dataset, cost=[1.0] * COUNT, max_batch_cost=5.0),
+        CostBatchSampler(dataset, cost=np.ones(COUNT), max_batch_cost=5.0, cost_boundaries=[2.0]),
     ]
     for sampler in samplers:
         found = list(Loader(dataset, batch_sampler=sampler, collate_fn=list))

@@ -28,7 +28,7 @@ JOB = """
 import itertools, json, os, random, signal, sys, warnings
 import headrace
 from headrace.torch import (
-    BatchSampler, Loader, MapDataset, ParquetDataset, WeightedSampler, mix,
+    CostBatchSampler, Loader, MapDataset, ParquetDataset, WeightedSampler, mix,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -63,9 +63,9 @@ def loader(rank):
     rules = dict(cost=costs, max_batch_cost=3 * size, max_batch_size=size, cost_boundaries=bands)
     if kind == "weights":
         sampler = WeightedSampler(dataset, costs, len(index), seed=3, **ranks)
-        batches = BatchSampler(dataset, sampler=sampler, **rules)
+        batches = CostBatchSampler(dataset, sampler=sampler, **rules)
     else:
-        batches = BatchSampler(dataset, shuffle=True, seed=3, **rules, **ranks)
+        batches = CostBatchSampler(dataset, shuffle=True, seed=3, **rules, **ranks)
     return Loader(dataset, batch_sampler=batches, **common)
 
 def resume(loader, states):

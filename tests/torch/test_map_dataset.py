@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 import headrace
-from headrace.torch import Loader, MapDataset, collate
+from headrace.torch import Loader, MapDataset
+from headrace.torch._collate import collate
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill, fill_folder, kinds, reads
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, DistributedSampler, Subset
 
 import headrace
-from headrace.torch import BatchSampler, Loader, MapDataset, ShardStream, WeightedSampler, mix
+from headrace.torch import CostBatchSampler, Loader, MapDataset, ShardStream, WeightedSampler, mix
 from tests.torch.conftest import fill_folder
 from tests.torch.test_samplers import _loaded, numbers
 
@@ -143,7 +143,7 @@ def test_batches_by_bytes_and_by_cost_are_made_of_it(parts: list[Any]) -> None:
     by_bytes = Loader(mixture, max_batch_bytes=25, shuffle=True, seed=9, collate_fn=list)
     assert numbers(by_bytes) == plain
     costs = [i % 4 + 1 for i in range(45)]
-    batches = BatchSampler(mixture, cost=costs, max_batch_cost=10, shuffle=True, seed=9)
+    batches = CostBatchSampler(mixture, cost=costs, max_batch_cost=10, shuffle=True, seed=9)
     found = list(Loader(mixture, batch_sampler=batches, collate_fn=list))
     assert numbers(found) == plain
     assert len(batches) == len(found)
@@ -260,15 +260,15 @@ def test_orders_that_contradict_a_mixture_are_refused(parts: list[Any]) -> None:
         ("a mixture says the order: leave out sampler", {"batch_size": 4, "sampler": range(45)}),
         ("single samples of each dataset in turn", {"batch_size": 4, "shuffle": "block"}),
         ("the mixture, which says the order|says the order", {"batch_sampler": [[1], [2]]}),
-        ("of other data than the loader", {"batch_sampler": BatchSampler(45, max_batch_size=4)}),
+        ("of other data than", {"batch_sampler": CostBatchSampler(45, max_batch_size=4)}),
         ("of other data than the loader", {
-            "batch_sampler": BatchSampler(mix(parts, [1, 2, 3]), max_batch_size=4)
+            "batch_sampler": CostBatchSampler(mix(parts, [1, 2, 3]), max_batch_size=4)
         }),
     ):  # fmt: skip
         with pytest.raises(headrace.InvalidArgumentError, match=message):
             Loader(mixture, collate_fn=list, **options)  # type: ignore[call-overload]
     with pytest.raises(headrace.InvalidArgumentError, match="a mixture, which says the order"):
-        BatchSampler(mixture, max_batch_size=4, sampler=WeightedSampler(45, torch.ones(45)))
+        CostBatchSampler(mixture, max_batch_size=4, sampler=WeightedSampler(45, torch.ones(45)))
     for combined in (ConcatDataset([mixture, parts[0]]), Subset(mixture, [0, 1])):
         with pytest.raises(headrace.InvalidArgumentError, match="its shares would be lost"):
             Loader(combined, 4)

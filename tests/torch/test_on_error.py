@@ -25,7 +25,7 @@ from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 import headrace
 from headrace._base.on_error import is_of_the_data
 from headrace.torch import (
-    BatchSampler,
+    CostBatchSampler,
     Loader,
     MapDataset,
     ShardDataset,
@@ -381,7 +381,9 @@ def orders(folder: headrace.Store) -> dict[str, Callable[[], Loader]]:
         },
         "lists": {"batch_sampler": [[i, COUNT - 1 - i] for i in range(20)]},
         "costs": {
-            "batch_sampler": BatchSampler(dataset, cost=weights, max_batch_cost=11, shuffle=True)
+            "batch_sampler": CostBatchSampler(
+                dataset, cost=weights, max_batch_cost=11, shuffle=True
+            )
         },
         "late": {"batch_size": 7, "max_wait_s": 60.0},
         "meta": {"batch_size": 7, "device": "meta"},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.torch import BatchSampler, Loader, MapDataset, WeightedSampler
+from headrace.torch import CostBatchSampler, Loader, MapDataset, WeightedSampler
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import fill, fill_folder, reads
 
@@ -90,7 +90,7 @@ def test_a_place_knows_which_samples_are_late(server: FaultServer) -> None:
 def test_batches_of_a_sampler_are_given_in_parts_too(server: FaultServer) -> None:
     dataset = slow_dataset(server)
     costs = [i % 5 + 1 for i in range(COUNT)]
-    sampler = BatchSampler(
+    sampler = CostBatchSampler(
         dataset, cost=costs, max_batch_cost=12, cost_boundaries=[3], shuffle=True, seed=3
     )
     loader = loader_of(dataset, batch_sampler=sampler)

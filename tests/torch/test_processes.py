@@ -21,7 +21,8 @@ from in_child import *
 import collections, gc, itertools, multiprocessing, threading, warnings
 import torch
 from torch.utils.data import DataLoader
-from headrace.torch import Loader, MapDataset, ShardStream, collate
+from headrace.torch import Loader, MapDataset, ShardStream
+from headrace.torch._collate import collate
 
 # There is no CUDA here; that torch says so is not what is tried.
 warnings.filterwarnings("ignore", message=".*pin_memory.*")

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 import headrace
-from headrace.torch import BatchSampler, Loader, MapDataset, WeightedSampler
+from headrace.torch import CostBatchSampler, Loader, MapDataset, WeightedSampler
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import fill, fill_folder, reads
 
@@ -402,7 +402,7 @@ def test_draws_that_wait_in_bands_come_first_in_a_sampler_without_bands(
         return WeightedSampler(COUNT, weights(), 200, seed=4, rank=rank, world_size=world_size)
 
     whole = list(draws())
-    banded = BatchSampler(
+    banded = CostBatchSampler(
         COUNT, cost=costs, max_batch_size=5, cost_boundaries=[1, 2, 4], sampler=draws()
     )
     before = numbers(islice(iter(banded), done))
@@ -454,7 +454,7 @@ def test_a_loader_draws_by_weights_and_resumes(dataset: MapDataset) -> None:
 def test_weighted_draws_are_batched_by_cost(dataset: MapDataset) -> None:
     costs = [i % 5 + 1 for i in range(COUNT)]
     draws = WeightedSampler(dataset, weights(), 200, seed=4)
-    sampler = BatchSampler(dataset, cost=costs, max_batch_cost=12, sampler=draws)
+    sampler = CostBatchSampler(dataset, cost=costs, max_batch_cost=12, sampler=draws)
     batches = list(sampler)
     assert numbers(batches) == list(WeightedSampler(dataset, weights(), 200, seed=4))
     assert all(sum(costs[i] for i in batch) <= 12 for batch in batches)
@@ -516,8 +516,8 @@ def test_weights_that_are_none_are_refused(given: Any, message: str) -> None:
 def test_a_batch_sampler_takes_ranks_and_seed_of_its_sampler(options: dict[str, Any]) -> None:
     draws = WeightedSampler(3, [1, 2, 3], rank=1, world_size=2)
     with pytest.raises(headrace.InvalidArgumentError, match="has a seed and ranks of its own"):
-        BatchSampler(3, max_batch_size=2, sampler=draws, **options)
-    batches = BatchSampler(3, max_batch_size=1, sampler=draws)
+        CostBatchSampler(3, max_batch_size=2, sampler=draws, **options)
+    batches = CostBatchSampler(3, max_batch_size=1, sampler=draws)
     assert len(list(batches)) == 1  # of three draws by two ranks
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.torch import (
-    BatchSampler,
+    CostBatchSampler,
     Loader,
     MapDataset,
     ParquetDataset,
@@ -71,8 +71,8 @@ def test_an_error_of_a_dataset_s_function_arrives(
         lambda: MapDataset(ten, function).__getitems__([0, 1]),
         lambda: ShardDataset(shards, function)[0],
         lambda: list(ShardStream(shards, function)),
-        lambda: list(BatchSampler(MapDataset(ten), cost=function, max_batch_cost=3)),
-        lambda: list(BatchSampler(MapDataset(ten), max_batch_size=4, fits=function)),
+        lambda: list(CostBatchSampler(MapDataset(ten), cost=function, max_batch_cost=3)),
+        lambda: list(CostBatchSampler(MapDataset(ten), max_batch_size=4, fits=function)),
         lambda: MapDataset(ten, progress=function),
     ]
     for call in calls:

@@ -21,10 +21,8 @@ takes the same datasets:
 from __future__ import annotations
 
 from headrace._base import torch_package  # noqa: F401  # first: it says what to install
-from headrace.torch._batch_sampler import BatchSampler
-from headrace.torch._batch_steps import BatchSoFar
-from headrace.torch._collate import collate
-from headrace.torch._loader import Loader, LoaderStats
+from headrace.torch._batch_sampler import CostBatchSampler
+from headrace.torch._loader import Loader
 from headrace.torch._map_dataset import MapDataset
 from headrace.torch._mix import mix
 from headrace.torch._parquet_dataset import ParquetDataset
@@ -35,36 +33,19 @@ from headrace.torch._token_dataset import TokenDataset
 from headrace.torch._weighted_sampler import WeightedSampler
 
 __all__ = [
-    "BatchSampler",
-    "BatchSoFar",
+    "CostBatchSampler",
     "Loader",
-    "LoaderStats",
     "MapDataset",
     "ParquetDataset",
     "ShardDataset",
     "ShardStream",
     "TokenDataset",
     "WeightedSampler",
-    "collate",
     "mix",
     "shared_index",
 ]
 
 # The public module, in messages, in documentation and in pickles.
-for _public in (
-    BatchSampler,
-    BatchSoFar,
-    Loader,
-    LoaderStats,
-    MapDataset,
-    ParquetDataset,
-    ShardDataset,
-    ShardStream,
-    TokenDataset,
-    WeightedSampler,
-    collate,
-    mix,
-    shared_index,
-):
-    _public.__module__ = "headrace.torch"
-del _public
+for _name in __all__:
+    globals()[_name].__module__ = __name__
+del _name

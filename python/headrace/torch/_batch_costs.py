@@ -29,7 +29,7 @@ class Costs:
     Args:
         source: the samples; None: only their number is known.
         count: how many samples there are.
-        cost: see `BatchSampler`.
+        cost: see `CostBatchSampler`.
         limits: those that the costs are for.
         refuse_oversized: raise an error if a sample exceeds a limit alone.
     """

@@ -23,14 +23,14 @@ from headrace.torch._samples import Samples, samples_of
 from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._weighted_sampler import WeightedSampler
 
-__all__ = ["BatchSampler"]
+__all__ = ["CostBatchSampler"]
 
 _MOST_NAMED = 5
 _OVERSIZED = ("alone", "raise", "skip")
 _logger = logging.getLogger("headrace")
 
 
-class BatchSampler(EpochSampler[list[int]]):
+class CostBatchSampler(EpochSampler[list[int]]):
     """Batches of as many samples as fit into a number of bytes, of tokens, or of any other cost.
 
     Give it to torch's ``DataLoader(batch_sampler=)``, to torchdata's ``StatefulDataLoader``, or to
@@ -53,7 +53,7 @@ class BatchSampler(EpochSampler[list[int]]):
     a function. Such functions run in the thread that asks for batches.
 
     Examples:
-        >>> sampler = BatchSampler(dataset, cost=lengths, max_batch_cost=16_384, shuffle=True)
+        >>> sampler = CostBatchSampler(dataset, cost=lengths, max_batch_cost=16_384, shuffle=True)
         >>> for batch in DataLoader(dataset, batch_sampler=sampler):
         ...     train(batch)
 
@@ -247,7 +247,7 @@ def _drawn_by(
 ) -> tuple[Place, Ranks]:
     if not isinstance(sampler, WeightedSampler):
         raise InvalidArgumentError(
-            f"sampler is a {type(sampler).__name__}; BatchSampler takes a WeightedSampler "
+            f"sampler is a {type(sampler).__name__}; CostBatchSampler takes a WeightedSampler "
             "of headrace.torch alone"
         )
     require(

@@ -23,7 +23,7 @@ for what no limit needs."""
 
 
 class BatchSoFar:
-    """What a batch has when `BatchSampler` asks whether another sample still goes in.
+    """What a batch has when `CostBatchSampler` asks whether another sample still goes in.
 
     It is there for the duration of that call. ``len(batch)`` is the number of its samples.
 
@@ -33,7 +33,7 @@ class BatchSoFar:
     Examples:
         >>> def fits(batch, index):  # the batch is padded to its longest sample
         ...     return (len(batch) + 1) * max(batch.largest_cost, lengths[index]) <= 16_384
-        >>> sampler = BatchSampler(dataset, cost=lengths, fits=fits)
+        >>> sampler = CostBatchSampler(dataset, cost=lengths, fits=fits)
     """
 
     def __init__(self, steps: _engine.BatchSteps, order: Order) -> None:

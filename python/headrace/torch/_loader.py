@@ -220,9 +220,9 @@ class Loader(Generic[Batch]):
     yielded before. The batch size, the world size and everything else may differ, except the data,
     the seed and `shuffle`.
 
-    **Samplers.** A `BatchSampler` or `WeightedSampler` gives the loader its rules and its seed; the
-    place is the loader's own, with all that is said above. Any other sampler is told each epoch by
-    its `set_epoch`, if it has one, and the loader's place is that of this rank in the sampler's
+    **Samplers.** A `CostBatchSampler` or `WeightedSampler` gives the loader its rules and its seed;
+    the place is the loader's own, with all that is said above. Any other sampler is told each epoch
+    by its `set_epoch`, if it has one, and the loader's place is that of this rank in the sampler's
     order. If the sampler or its iterator has `state_dict` and `load_state_dict`, they are saved and
     restored with the place. Otherwise `load_state_dict` lets the loader ask the sampler anew and
     pass over what was yielded, without reading it; if the sampler's order is not the same again,
@@ -279,7 +279,7 @@ class Loader(Generic[Batch]):
         sampler: what says the order in place of `shuffle`: a `WeightedSampler`, or any iterable of
             numbers, such as torch's samplers. The numbers of other samplers than ours are this
             rank's own, as in torch's DataLoader. See **Samplers**.
-        batch_sampler: what makes the batches: a `BatchSampler`, or any iterable of batches of
+        batch_sampler: what makes the batches: a `CostBatchSampler`, or any iterable of batches of
             numbers.
         max_wait_s: how long `next` waits for a batch before it gives the samples that have arrived,
             at least one. The others come in batches of their own once they are there. Each sample
@@ -1062,7 +1062,7 @@ def _max_wait_s(value: float | None, order: Ordered) -> float | None:
     require(
         not isinstance(order.batching, ByThem),
         "max_wait_s needs an order of this package: shuffle and seed, a WeightedSampler or a "
-        "BatchSampler. The state of another sampler cannot say which samples are late",
+        "CostBatchSampler. The state of another sampler cannot say which samples are late",
     )
     _require_one_rank(value, order.ranks.now()[1])
     return float(value)

@@ -10,7 +10,7 @@ from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require, require_bytes
 from headrace.torch._arguments import Ranks, count, flag, seed_or_epoch
 from headrace.torch._batch_costs import Costs
-from headrace.torch._batch_sampler import BatchSampler
+from headrace.torch._batch_sampler import CostBatchSampler
 from headrace.torch._batch_steps import BatchLimits
 from headrace.torch._batching import Batching, ByCost, BySize
 from headrace.torch._mix import Mixture
@@ -74,13 +74,13 @@ def ordered(
             "sampler": sampler is not None,
         }
         _refuse("batch_sampler", "makes the batches", given)
-        if isinstance(batch_sampler, BatchSampler):
+        if isinstance(batch_sampler, CostBatchSampler):
             batch_sampler._require_of(mixture)
             return _as_sampled(source, batch_sampler, batch_sampler._batching, seed, rank, ranks)
         require(
             mixture is None,
             "dataset is a mixture, which says the order: leave out batch_sampler, or give "
-            "headrace.torch.BatchSampler(mixture, ...)",
+            "headrace.torch.CostBatchSampler(mixture, ...)",
         )
         return _by_them(source, batch_sampler, "batch_sampler", None, False, seed, ranks)
     batch_size, max_batch_bytes = _limits(source, batch_size, max_batch_bytes)
@@ -139,7 +139,7 @@ def _limits(
 
 def _as_sampled(
     source: Source,
-    sampler: BatchSampler | WeightedSampler,
+    sampler: CostBatchSampler | WeightedSampler,
     batching: Batching,
     seed: int,
     rank: int | None,

@@ -51,8 +51,8 @@ class WeightedSampler(EpochSampler[int]):
     neither.
 
     Give it to ``Loader(sampler=)``, which then has epochs and a place of its own, to
-    ``DataLoader(sampler=)``, to torchdata's ``StatefulDataLoader``, or to `BatchSampler`. `Loader`
-    and `BatchSampler` deal whole batches to ranks; the sampler itself deals single draws, and
+    ``DataLoader(sampler=)``, to torchdata's ``StatefulDataLoader``, or to `CostBatchSampler`. The
+    latter and `Loader` deal whole batches to ranks; the sampler itself deals single draws, and
     leaves out the last of an epoch, fewer than there are ranks.
 
     ``state_dict`` is the number of draws that all ranks have asked for.
@@ -105,7 +105,7 @@ class WeightedSampler(EpochSampler[int]):
         rank, world_size = self._ranks.now()
         order, number = place.order(), place.count
         if len(place.spot.waiting) > 0:
-            # They come first: a BatchSampler has left them behind.
+            # They come first: a CostBatchSampler has left them behind.
             for single in self._batching.steps(place, rank, world_size).slices(place.spot):
                 place.spot = single.after
                 yield order[single.positions[0]]
