@@ -336,7 +336,6 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
         )
     if isinstance(dataset, ParquetDataset | ShardStream):
         _require_no_own_order(dataset)
-    if isinstance(dataset, ParquetDataset | ShardStream):
         return Source([dataset._as_part()], None)
     if isinstance(dataset, Objects):
         return Source([dataset], None)
