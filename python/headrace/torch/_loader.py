@@ -261,9 +261,10 @@ class Loader(Generic[Batch]):
 
     Args:
         dataset: a dataset of this module: a `MapDataset`, `ShardDataset`, `TokenDataset`,
-            `ParquetDataset`, or `ShardStream` with an index of its members; a `mix` of some; torch's
-            ``ConcatDataset`` of some; or its ``Subset`` or ``random_split`` of one that is not read
-            in **units**. What `Loader` says itself, such as ``shuffle``, is left out in a dataset.
+            `ParquetDataset`, or `ShardStream` with an index of its members; a `mix` of some;
+            torch's ``ConcatDataset`` of some; or its ``Subset`` or ``random_split`` of one that is
+            not read in **units**. What `Loader` says itself, such as ``shuffle``, is left out in a
+            dataset.
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
         max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
             the stored size of their objects. An object larger than this is a batch of its own.
