@@ -100,8 +100,14 @@ def failed_cases(tree: ElementTree.ElementTree) -> list[ElementTree.Element]:
         for case in tree.iter("testcase")
         if case.find("failure") is not None
         or case.find("error") is not None
-        or case.get("status") == "notrun"
+        or (case.get("status") == "notrun" and not _skipped_itself(case))
     ]
+
+
+def _skipped_itself(case: ElementTree.Element) -> bool:
+    """Return whether ctest knows by its output that a test has skipped itself."""
+    skipped = case.find("skipped")
+    return skipped is not None and skipped.get("message", "").startswith("SKIP_")
 
 
 def of_pytest(case: ElementTree.Element) -> Failure:

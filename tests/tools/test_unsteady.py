@@ -281,6 +281,8 @@ def ctest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool
             'set_tests_properties("Suite.Name/0" PROPERTIES TIMEOUT 1 '
             f'WORKING_DIRECTORY "{tmp_path}")\n'
             'add_test("Suite.Name/01" "false")\n'  # whose name begins alike
+            'add_test("Suite.Skips" "echo" "[  SKIPPED ]")\n'
+            'set_tests_properties("Suite.Skips" PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED")\n'
         )
         done = subprocess.run(
             ["ctest", "--test-dir", tmp_path, "--output-junit", report, "-E", "01"],
