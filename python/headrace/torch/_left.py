@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from headrace._base.options import require
-from headrace.torch._units import Numbers
+from headrace.torch._units import Places
 
 __all__ = ["Left"]
 
@@ -28,16 +28,17 @@ class Left:
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.spans)
 
-    def positions(self, begin: int, end: int) -> Numbers:
+    def positions(self, begin: int, end: int) -> Places:
         """Return the positions at these places; behind the last one comes the first one again."""
         count = len(self)
-        return numpy.concatenate(
-            [
-                numpy.arange(*span)
-                for before in range(begin // count * count, end, count)
-                for span in self._cut(begin - before, end - before)
-            ]
-        )
+        spans = [
+            span
+            for before in range(begin // count * count, end, count)
+            for span in self._cut(begin - before, end - before)
+        ]
+        if len(spans) == 1:
+            return range(*spans[0])
+        return numpy.concatenate([numpy.arange(*span) for span in spans])
 
     def without(self, gone: Iterable[tuple[int, int]]) -> Left:
         """Return what is left without the places of these ascending ranges."""

@@ -34,7 +34,7 @@ from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._signatures import Item, Made, ParquetKeywords, overload
 from headrace.torch._skipping import Skipped, Skipping
 from headrace.torch._unit_reads import UnitReads
-from headrace.torch._units import Numbers, UnitsDrawn
+from headrace.torch._units import Places, UnitsDrawn
 
 __all__ = ["ParquetDataset"]
 
@@ -485,7 +485,7 @@ class ParquetDataset(PartStream[Item]):
         return self._made(self._transform, table, first, epoch, table.num_rows, rule)
 
     def _made_rows(
-        self, table: Any, numbers: Numbers, epoch: int, rule: Skipping | None = None
+        self, table: Any, numbers: Places, epoch: int, rule: Skipping | None = None
     ) -> Iterator[Any]:
         for begin in range(0, len(numbers), _ROWS_AT_ONCE):
             items = rows_of(table.slice(begin, _ROWS_AT_ONCE))
@@ -494,7 +494,7 @@ class ParquetDataset(PartStream[Item]):
                 while items:
                     yield items.pop()
                 continue
-            for number in numbers[begin : begin + _ROWS_AT_ONCE].tolist():
+            for number in map(int, numbers[begin : begin + _ROWS_AT_ONCE]):
                 yield self._made(self._transform, items.pop(), number, epoch, 1, rule)
 
     def _made(
@@ -567,7 +567,7 @@ class _Piece:
     def __init__(self, reads: UnitReads) -> None:
         found, lost = reads.take_units()
         self.numbers = self.there = reads.indices
-        self.lost = {place: error for error, places in lost for place in places.tolist()}
+        self.lost = {place: error for error, places in lost for place in map(int, places)}
         """The places of rows whose row groups could not be read, and why."""
         if lost:
             self.there = numpy.delete(self.numbers, list(self.lost))

@@ -13,7 +13,7 @@ from headrace._store.chosen import Chosen
 from headrace.torch._parquet_files import GroupRead, GroupReads, RowGroups
 from headrace.torch._parquet_rows import columns_of, joined, picked, rows_of
 from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
-from headrace.torch._units import Numbers
+from headrace.torch._units import Places
 
 __all__ = ["ParquetPart"]
 
@@ -76,7 +76,7 @@ class ParquetPart(UnitPart):
     def _open(self, unit: int, first: int) -> _Group:  # noqa: ARG002
         return _Group(self._reads_here().start(unit), self._groups.rows[unit])
 
-    def _held(self, found: Sequence[tuple[Any, Numbers]], indices: Sequence[int]) -> list[Held]:
+    def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
         read = _Read(*zip(*found, strict=True))
         return [Held((read, at), self.url(index), index) for at, index in enumerate(indices)]
 
@@ -106,7 +106,7 @@ class ParquetPart(UnitPart):
 class _Read:
     """Rows that were read together, as one table, and each as a dict once somebody needs one."""
 
-    def __init__(self, tables: Sequence[Any], places: Sequence[Numbers]) -> None:
+    def __init__(self, tables: Sequence[Any], places: Sequence[Places]) -> None:
         self.table = joined(tables, places)
         self._lock = threading.Lock()
         self._dicts: list[dict[str, Any]] | None = None
@@ -128,17 +128,17 @@ class _Group:
         self._table: Any = None
         self._error: HeadraceError | None = None
 
-    def has(self, _: Numbers) -> bool:
+    def has(self, _: Places) -> bool:
         return True
 
-    def ask(self, numbers: Numbers) -> bool:
+    def ask(self, numbers: Places) -> bool:
         self._left -= len(numbers)
         return self._left <= 0
 
     def poll(self) -> bool:
         return self._table is not None or self._read.poll()
 
-    def take(self, numbers: Numbers) -> Any:
+    def take(self, numbers: Places) -> Any:
         with self._lock:
             if self._error is not None:
                 raise self._error

@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.pyarrow import pyarrow_for
-from headrace.torch._units import Numbers, is_run
+from headrace.torch._units import Places, is_run
 
 __all__ = ["columns_of", "joined", "picked", "rows_of"]
 
@@ -24,22 +24,24 @@ def _pyarrow() -> Any:
     return pyarrow_for("ParquetDataset")[0]
 
 
-def picked(table: Any, places: Numbers) -> Any:
+def picked(table: Any, places: Places) -> Any:
     """Return the rows of a table at these places."""
     if is_run(places):
         return table.slice(int(places[0]) if len(places) > 0 else 0, len(places))
     return table.take(_as_array(places))
 
 
-def joined(tables: Sequence[Any], places: Sequence[Numbers]) -> Any:
+def joined(tables: Sequence[Any], places: Sequence[Places]) -> Any:
     """Return the rows of all tables as one table, in the order of the places they are given, which
     ascend in each table.
     """
     if len(tables) == 1:
         return tables[0]
     pyarrow = _pyarrow()
-    order = numpy.concatenate(places).argsort(kind="stable")
-    return picked(pyarrow.concat_tables(tables), order)
+    table = pyarrow.concat_tables(tables)
+    if all(isinstance(each, range) for each in places):
+        return table  # of one run
+    return picked(table, numpy.concatenate(places).argsort(kind="stable"))
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -218,7 +220,7 @@ def _is_of_numbers(kind: Any) -> bool:
     return _is_leaf(kind) or _is_shaped(kind)
 
 
-def _as_array(numbers: Numbers) -> Any:
+def _as_array(numbers: Any) -> Any:
     """Return numbers of int64 as an array of Arrow, which shares their memory."""
     pyarrow = _pyarrow()
     return pyarrow.Array.from_buffers(

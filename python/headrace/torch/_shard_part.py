@@ -15,7 +15,7 @@ from headrace._engine import Sample
 from headrace._index.shard_samples import KEY
 from headrace.torch._shard_dataset import tensors_of
 from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
-from headrace.torch._units import Numbers
+from headrace.torch._units import Places
 
 if TYPE_CHECKING:
     from headrace.torch._shard_stream import ShardStream
@@ -63,7 +63,7 @@ class ShardPart(UnitPart):
         count = int(self.units.counts[unit])  # type: ignore[index]
         return _Shard(self._stream._shard_read(unit, first), self._stream.url(unit), first, count)
 
-    def _held(self, found: Sequence[tuple[Any, Numbers]], indices: Sequence[int]) -> list[Held]:
+    def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
         places = numpy.concatenate([at for _, at in found])
         fields = [each for of_shard, _ in found for each in of_shard]
         return [
@@ -105,18 +105,18 @@ class _Shard:
         self._held: dict[int, dict[str, Any]] = {}
         self._error: HeadraceError | None = None
 
-    def has(self, numbers: Numbers) -> bool:
-        return int(numbers.min()) >= self._first and self._asked.isdisjoint(numbers.tolist())
+    def has(self, numbers: Places) -> bool:
+        return min(numbers) >= self._first and self._asked.isdisjoint(map(int, numbers))
 
-    def ask(self, numbers: Numbers) -> bool:
-        self._asked.update(numbers.tolist())
+    def ask(self, numbers: Places) -> bool:
+        self._asked.update(map(int, numbers))
         return len(self._asked) >= self._left
 
     def poll(self) -> bool:
         return False  # nobody knows
 
-    def take(self, numbers: Numbers) -> list[dict[str, Any]]:
-        order = numbers.tolist()
+    def take(self, numbers: Places) -> list[dict[str, Any]]:
+        order = [int(number) for number in numbers]
         wanted = set(order)
         with self._lock:
             while not wanted <= self._held.keys():

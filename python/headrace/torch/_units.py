@@ -15,6 +15,7 @@ from headrace import _engine
 __all__ = [
     "Lanes",
     "Numbers",
+    "Places",
     "UnitOrder",
     "Units",
     "UnitsDrawn",
@@ -25,6 +26,8 @@ __all__ = [
 
 # torch's operations wake its threads, which takes milliseconds where others use the cores.
 Numbers: TypeAlias = NDArray[numpy.int64]
+# What is one more each time costs nothing per number.
+Places: TypeAlias = Numbers | range
 
 # Seeds of the orders of windows, and of the parts of a mixture, are none of the samples' own.
 _OF_WINDOWS, _OF_PARTS = 1 << 61, 1 << 62
@@ -130,8 +133,12 @@ class UnitOrder:
     def pick(self, positions: Sequence[int]) -> memoryview:
         return _view(self.numbers(numpy.array(positions, numpy.int64)))
 
-    def numbers(self, positions: Numbers) -> Numbers:
+    def numbers(self, positions: Places) -> Places:
         """Return the numbers of the samples at these positions."""
+        if isinstance(positions, range):
+            if self._sources is None and self._drawn.lanes.number == 1 and not self._drawn.shuffle:
+                return positions
+            positions = numpy.arange(positions.start, positions.stop)
         places = self._unlaid(positions)
         if self._sources is None:
             return self._pass(0, self._epoch).numbers(places)
@@ -227,8 +234,10 @@ def _picked(order: _engine.Order, places: Numbers) -> Numbers:
     return numpy.asarray(found, numpy.int64)
 
 
-def is_run(numbers: Numbers) -> bool:
+def is_run(numbers: Places) -> bool:
     """Return whether each number is one more than that before it."""
+    if isinstance(numbers, range):
+        return True
     return bool((numbers[1:] - numbers[:-1] == 1).all())
 
 
