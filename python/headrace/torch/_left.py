@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy
 
 from headrace._base.options import require
-from headrace.torch._units import numbers_below
+from headrace.torch._units import Places
 
 __all__ = ["Left"]
 
@@ -28,14 +28,17 @@ class Left:
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.spans)
 
-    def positions(self, begin: int, end: int) -> torch.Tensor:
+    def positions(self, begin: int, end: int) -> Places:
         """Return the positions at these places; behind the last one comes the first one again."""
-        sizes = torch.tensor([end - begin for begin, end in self.spans], device="cpu")
-        ends = sizes.cumsum(0)
-        places = torch.arange(begin, end, device="cpu") % ends[-1]
-        span = numbers_below(ends, places)
-        first = torch.tensor([begin for begin, _ in self.spans], device="cpu")
-        return places + (first + sizes - ends)[span]
+        count = len(self)
+        spans = [
+            span
+            for before in range(begin // count * count, end, count)
+            for span in self._cut(begin - before, end - before)
+        ]
+        if len(spans) == 1:
+            return range(*spans[0])
+        return numpy.concatenate([numpy.arange(*span) for span in spans])
 
     def without(self, gone: Iterable[tuple[int, int]]) -> Left:
         """Return what is left without the places of these ascending ranges."""

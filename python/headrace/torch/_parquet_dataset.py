@@ -7,9 +7,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal, Unpack
 
-import torch
+import numpy
 
 from headrace import _engine
 from headrace._base.errors import CancelledError, add_note
@@ -33,7 +34,7 @@ from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._signatures import Item, Made, ParquetKeywords, overload
 from headrace.torch._skipping import Skipped, Skipping
 from headrace.torch._unit_reads import UnitReads
-from headrace.torch._units import UnitsDrawn
+from headrace.torch._units import Places, UnitsDrawn
 
 __all__ = ["ParquetDataset"]
 
@@ -41,6 +42,7 @@ _SUFFIXES = (".parquet",)
 _PREFETCH_BYTES = 256 << 20
 # That are taken out of small row groups together.
 _ROWS_AT_ONCE, _BYTES_AT_ONCE, _GROUPS_AT_ONCE = 1024, 64 << 10, 32
+_SMALL_ROWS_AT_ONCE, _SMALL_FACTOR = 16 << 10, 16  # of a row group, where they are in few bytes
 _MOST_REQUESTS_AHEAD = 128  # each has a place in the engine, of a local file a descriptor
 _INSTEAD = {
     "batch": "it is called batch_size",
@@ -266,15 +268,15 @@ class ParquetDataset(PartStream[Item]):
             places.setdefault(self._groups.group_of(number), []).append(at)
         taken, of_taken = [], []
         for group, table in self._tables(list(places)):
-            own = torch.tensor(places[group], device="cpu")
-            rows = torch.tensor(wanted, device="cpu")[own] - self._groups.firsts[group]
+            own = numpy.array(places[group])
+            rows = numpy.array(wanted)[own] - self._groups.firsts[group]
             taken.append(picked(table, rows))
             of_taken.append(own)
             self._last = group, table
         rows_there = joined(taken, of_taken)
         if self._batch_size is not None:
-            return self._made_batch(rows_there, wanted, self.epoch)
-        return list(self._made_rows(rows_there, wanted, self.epoch))
+            return self._made_batch(rows_there, wanted[0], self.epoch)
+        return list(self._made_rows(rows_there, numpy.array(wanted), self.epoch))
 
     # ---- as a part of what a `Loader` reads
 
@@ -363,18 +365,22 @@ class ParquetDataset(PartStream[Item]):
         pieces = _Pieces(self, start)
         is_barren = True
 
-        def items(piece: _Piece, handled: BaseException | None) -> Iterator[tuple[int, Any]]:
-            """Yield what is made of rows, and how many rows are done with it."""
-            there = [n for place, n in enumerate(piece.numbers) if place not in piece.lost]
+        def made_of(
+            piece: _Piece, handled: BaseException | None
+        ) -> Iterator[tuple[int, Iterator[Any]]]:
+            """Yield items, and how many rows are done with each."""
+            there, rows_made = piece.there, None
+            if self._batch_size is None:
+                rows_made = self._made_rows(piece.table, there, start.epoch, rule)
+                if not piece.lost:
+                    yield 1, rows_made
+                    return
             size, begin = self._batch_size or 1, 0
-            made = None
-            if self._batch_size is None and there:
-                made = self._made_rows(piece.table, there, start.epoch, rule)
             for at in range(0, len(piece.numbers), size):
                 rows = range(at, min(at + size, len(piece.numbers)))
                 lost = [place for place in rows if place in piece.lost] if piece.lost else ()
                 for place in lost:
-                    error, number = piece.lost[place], piece.numbers[place]
+                    error, number = piece.lost[place], int(piece.numbers[place])
                     if not rule.may_skip(error, handled):
                         raise error
                     groups, group = self._groups, self._groups.group_of(number)
@@ -386,30 +392,32 @@ class ParquetDataset(PartStream[Item]):
                     reader.done += len(rows)
                     continue
                 end = begin + len(rows) - len(lost)
-                if made is not None:
-                    yield 1, next(made)
+                if rows_made is not None:
+                    yield 1, islice(rows_made, 1)
                 else:
-                    table = piece.table.slice(begin, end - begin)
-                    yield len(rows), self._made_batch(table, there[begin:end], start.epoch, rule)
+                    # Made when it is asked for, so that nothing here refers to it.
+                    tables, first = [piece.table.slice(begin, end - begin)], int(there[begin])
+                    yield len(rows), (self._made_batch(t, first, start.epoch, rule) for t in tables)
                 begin = end
 
         try:
             while (piece := pieces.next()) is not None:
-                for done, item in items(piece, sys.exception()):
-                    reader.done += done
-                    if isinstance(item, Skipped):
-                        skips.add([item])
-                        reader.skipped = skips.count
-                        continue
-                    is_barren = False
-                    box = [item]
-                    del item  # nothing here refers to it after it was yielded
-                    yield box.pop()
-                    if forks != fork_epoch():
-                        raise CancelledError(
-                            "this iterator was made before a fork, in the parent process; make one "
-                            "here"
-                        )
+                for done, made in made_of(piece, sys.exception()):
+                    for item in made:
+                        reader.done += done
+                        if isinstance(item, Skipped):
+                            skips.add([item])
+                            reader.skipped = skips.count
+                            continue
+                        is_barren = False
+                        box = [item]
+                        del item  # nothing here refers to it after it was yielded
+                        yield box.pop()
+                        if forks != fork_epoch():
+                            raise CancelledError(
+                                "this iterator was made before a fork, in the parent process; make "
+                                "one here"
+                            )
             skips.tell_total()
             # A reader cannot know it of the others, or of what others have yielded before.
             is_all = start.lanes == 1 and start.base == self._first_base() and not start.yielded
@@ -424,7 +432,8 @@ class ParquetDataset(PartStream[Item]):
         stored_bytes = sum(map(groups.size_bytes, range(len(groups))))
         in_bytes = min(_BYTES_AT_ONCE, self._ahead_bytes() // 4) * rows // max(stored_bytes, 1)
         of_group = -(-rows // len(groups))
-        size = min(_ROWS_AT_ONCE, max(of_group, min(in_bytes, _GROUPS_AT_ONCE * of_group)))
+        most = max(_ROWS_AT_ONCE, min(_SMALL_ROWS_AT_ONCE, _SMALL_FACTOR * in_bytes))
+        size = min(most, max(of_group, min(in_bytes, _GROUPS_AT_ONCE * of_group)))
         batch_size = self._batch_size or 1
         return max(1, size // batch_size) * batch_size
 
@@ -470,25 +479,23 @@ class ParquetDataset(PartStream[Item]):
 
     # ---- what is made of rows
 
-    def _made_batch(
-        self, table: Any, numbers: Sequence[int], epoch: int, rule: Skipping | None = None
-    ) -> Any:
+    def _made_batch(self, table: Any, first: int, epoch: int, rule: Skipping | None = None) -> Any:
         if self._transform is None:
             return columns_of(table)
-        return self._made(self._transform, table, numbers[0], epoch, len(numbers), rule)
+        return self._made(self._transform, table, first, epoch, table.num_rows, rule)
 
     def _made_rows(
-        self, table: Any, numbers: Sequence[int], epoch: int, rule: Skipping | None = None
+        self, table: Any, numbers: Places, epoch: int, rule: Skipping | None = None
     ) -> Iterator[Any]:
-        items = rows_of(table)
-        items.reverse()
-        for number in numbers:
-            row = items.pop()
-            if self._transform is not None:
-                row = self._made(self._transform, row, number, epoch, 1, rule)
-            box = [row]
-            del row
-            yield box.pop()
+        for begin in range(0, len(numbers), _ROWS_AT_ONCE):
+            items = rows_of(table.slice(begin, _ROWS_AT_ONCE))
+            items.reverse()
+            if self._transform is None:
+                while items:
+                    yield items.pop()
+                continue
+            for number in map(int, numbers[begin : begin + _ROWS_AT_ONCE]):
+                yield self._made(self._transform, items.pop(), number, epoch, 1, rule)
 
     def _made(
         self,
@@ -559,11 +566,13 @@ class _Piece:
 
     def __init__(self, reads: UnitReads) -> None:
         found, lost = reads.take_units()
-        self.numbers: list[int] = reads.indices.tolist()
-        self.lost = {place: error for error, places in lost for place in places.tolist()}
+        self.numbers = self.there = reads.indices
+        self.lost = {place: error for error, places in lost for place in map(int, places)}
         """The places of rows whose row groups could not be read, and why."""
+        if lost:
+            self.there = numpy.delete(self.numbers, list(self.lost))
         self.table: Any = None
-        """The other rows."""
+        """The other rows, whose numbers are in `there`."""
         if found:
             self.table = joined(*zip(*found, strict=True))
 

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
+import numpy
 
 from headrace._base.errors import HeadraceError, add_note
 from headrace._store.chosen import Chosen
 from headrace.torch._parquet_files import GroupRead, GroupReads, RowGroups
 from headrace.torch._parquet_rows import columns_of, joined, picked, rows_of
 from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
+from headrace.torch._units import Places
 
 __all__ = ["ParquetPart"]
 
@@ -34,7 +35,7 @@ class ParquetPart(UnitPart):
         sizes = [groups.size_bytes(group) for group in range(len(groups))]
         window = -(-groups.firsts[-1] * open_groups // len(groups))
         super().__init__(
-            MeanSizes(groups.files, torch.tensor(groups.firsts, device="cpu"), sizes),
+            MeanSizes(groups.files, groups.firsts, sizes),
             groups.firsts,
             window,
         )
@@ -53,11 +54,8 @@ class ParquetPart(UnitPart):
             _, rows, places = of_reads.setdefault(id(read), (read, [], []))
             rows.append(at)
             places.append(place)
-        tables = [
-            picked(read.table, torch.tensor(rows, device="cpu"))
-            for read, rows, _ in of_reads.values()
-        ]
-        places_of = [torch.tensor(places, device="cpu") for _, _, places in of_reads.values()]
+        tables = [picked(read.table, numpy.array(rows)) for read, rows, _ in of_reads.values()]
+        places_of = [numpy.array(places) for _, _, places in of_reads.values()]
         return columns_of(joined(tables, places_of))
 
     def url(self, index: int) -> str:
@@ -78,9 +76,7 @@ class ParquetPart(UnitPart):
     def _open(self, unit: int, first: int) -> _Group:  # noqa: ARG002
         return _Group(self._reads_here().start(unit), self._groups.rows[unit])
 
-    def _held(
-        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
-    ) -> list[Held]:
+    def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
         read = _Read(*zip(*found, strict=True))
         return [Held((read, at), self.url(index), index) for at, index in enumerate(indices)]
 
@@ -110,7 +106,7 @@ class ParquetPart(UnitPart):
 class _Read:
     """Rows that were read together, as one table, and each as a dict once somebody needs one."""
 
-    def __init__(self, tables: Sequence[Any], places: Sequence[torch.Tensor]) -> None:
+    def __init__(self, tables: Sequence[Any], places: Sequence[Places]) -> None:
         self.table = joined(tables, places)
         self._lock = threading.Lock()
         self._dicts: list[dict[str, Any]] | None = None
@@ -132,17 +128,17 @@ class _Group:
         self._table: Any = None
         self._error: HeadraceError | None = None
 
-    def has(self, _: torch.Tensor) -> bool:
+    def has(self, _: Places) -> bool:
         return True
 
-    def ask(self, numbers: torch.Tensor) -> bool:
+    def ask(self, numbers: Places) -> bool:
         self._left -= len(numbers)
         return self._left <= 0
 
     def poll(self) -> bool:
         return self._table is not None or self._read.poll()
 
-    def take(self, numbers: torch.Tensor) -> Any:
+    def take(self, numbers: Places) -> Any:
         with self._lock:
             if self._error is not None:
                 raise self._error

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
+import numpy
 import torch
 from torch.utils.dlpack import from_dlpack
 
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.pyarrow import pyarrow_for
+from headrace.torch._units import Places, is_run
 
 __all__ = ["columns_of", "joined", "picked", "rows_of"]
 
-_WHAT = "ParquetDataset"
 _Made = TypeVar("_Made")
 
 
-def picked(table: Any, places: torch.Tensor) -> Any:
+@cache
+def _pyarrow() -> Any:
+    return pyarrow_for("ParquetDataset")[0]
+
+
+def picked(table: Any, places: Places) -> Any:
     """Return the rows of a table at these places."""
-    count = len(places)
-    if bool((places.diff() == 1).all()):
-        return table.slice(int(places[0]) if count > 0 else 0, count)
+    if is_run(places):
+        return table.slice(int(places[0]) if len(places) > 0 else 0, len(places))
     return table.take(_as_array(places))
 
 
-def joined(tables: Sequence[Any], places: Sequence[torch.Tensor]) -> Any:
-    """Return the rows of all tables as one table, in which each row has the place it is given."""
+def joined(tables: Sequence[Any], places: Sequence[Places]) -> Any:
+    """Return the rows of all tables as one table, in the order of the places they are given, which
+    ascend in each table.
+    """
     if len(tables) == 1:
-        return picked(tables[0], places[0].argsort())
-    pyarrow, _ = pyarrow_for(_WHAT)
-    return picked(pyarrow.concat_tables(tables), torch.cat(list(places)).argsort())
+        return tables[0]
+    pyarrow = _pyarrow()
+    table = pyarrow.concat_tables(tables)
+    if all(isinstance(each, range) for each in places):
+        return table  # of one run
+    return picked(table, numpy.concatenate(places).argsort(kind="stable"))
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -72,7 +83,7 @@ def columns_of(table: Any) -> dict[str, Any]:
 
 def _named(name: str, make: Callable[[Any], _Made], values: Any) -> _Made:
     """Make something of a column; an error says which it is."""
-    pyarrow, _ = pyarrow_for(_WHAT)
+    pyarrow = _pyarrow()
     try:
         return make(values)
     # Python's own dates and durations have narrower limits than Arrow's.
@@ -145,14 +156,14 @@ def _dense_of_none(kind: Any) -> torch.Tensor:
     dimensions = 1
     while not _has_one_shape(kind):
         kind, dimensions = kind.value_type, dimensions + 1
-    empty = _dense(pyarrow_for(_WHAT)[0].nulls(0, kind))
+    empty = _dense(_pyarrow().nulls(0, kind))
     assert empty is not None
     return empty.reshape((*(0,) * dimensions, *empty.shape[1:]))
 
 
 def _dense(array: Any) -> torch.Tensor | None:
     """Return values of one shape as the rows of one tensor; None: there is a null among them."""
-    pyarrow, _ = pyarrow_for(_WHAT)
+    pyarrow = _pyarrow()
     kind = array.type
     if _is_shaped(kind):
         dense = _dense(array.storage)
@@ -184,18 +195,18 @@ def _shaped(rows: torch.Tensor, kind: Any) -> torch.Tensor:
 
 
 def _is_leaf(kind: Any) -> bool:
-    types = pyarrow_for(_WHAT)[0].types
+    types = _pyarrow().types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _is_shaped(kind: Any) -> bool:
     """Return whether values are tensors of a shape that the type names."""
-    return isinstance(kind, pyarrow_for(_WHAT)[0].FixedShapeTensorType)
+    return isinstance(kind, _pyarrow().FixedShapeTensorType)
 
 
 def _has_one_shape(kind: Any) -> bool:
     """Return whether all values are numbers, or tensors of one shape."""
-    types = pyarrow_for(_WHAT)[0].types
+    types = _pyarrow().types
     while types.is_fixed_size_list(kind):
         kind = kind.value_type
     return _is_leaf(kind) or _is_shaped(kind)
@@ -203,15 +214,15 @@ def _has_one_shape(kind: Any) -> bool:
 
 def _is_of_numbers(kind: Any) -> bool:
     """Return whether values are numbers, or lists of them at any depth."""
-    types = pyarrow_for(_WHAT)[0].types
+    types = _pyarrow().types
     while types.is_large_list(kind) or types.is_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
     return _is_leaf(kind) or _is_shaped(kind)
 
 
-def _as_array(numbers: torch.Tensor) -> Any:
+def _as_array(numbers: Any) -> Any:
     """Return numbers of int64 as an array of Arrow, which shares their memory."""
-    pyarrow, _ = pyarrow_for(_WHAT)
+    pyarrow = _pyarrow()
     return pyarrow.Array.from_buffers(
-        pyarrow.int64(), len(numbers), [None, pyarrow.py_buffer(numbers.numpy())]
+        pyarrow.int64(), len(numbers), [None, pyarrow.py_buffer(numbers)]
     )

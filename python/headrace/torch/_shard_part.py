@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy
 
 from headrace import _engine
 from headrace._base.errors import CorruptDataError, HeadraceError, add_note, with_url
@@ -15,6 +15,7 @@ from headrace._engine import Sample
 from headrace._index.shard_samples import KEY
 from headrace.torch._shard_dataset import tensors_of
 from headrace.torch._unit_reads import Held, MeanSizes, UnitPart
+from headrace.torch._units import Places
 
 if TYPE_CHECKING:
     from headrace.torch._shard_stream import ShardStream
@@ -39,9 +40,7 @@ class ShardPart(UnitPart):
         if objects is None:
             shards = stream.objects
             of_each = [shards.size_bytes(shard) or 0 for shard in range(len(shards))]
-            objects = MeanSizes(
-                shards, torch.tensor(list(firsts), dtype=torch.int64, device="cpu"), of_each
-            )
+            objects = MeanSizes(shards, firsts, of_each)
         super().__init__(objects, firsts, window)
         self.stores = stream.stores
 
@@ -64,10 +63,8 @@ class ShardPart(UnitPart):
         count = int(self.units.counts[unit])  # type: ignore[index]
         return _Shard(self._stream._shard_read(unit, first), self._stream.url(unit), first, count)
 
-    def _held(
-        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
-    ) -> list[Held]:
-        places = torch.cat([at for _, at in found])
+    def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
+        places = numpy.concatenate([at for _, at in found])
         fields = [each for of_shard, _ in found for each in of_shard]
         return [
             Held(fields[at], fields[at]["__url__"], index)
@@ -108,18 +105,18 @@ class _Shard:
         self._held: dict[int, dict[str, Any]] = {}
         self._error: HeadraceError | None = None
 
-    def has(self, numbers: torch.Tensor) -> bool:
-        return int(numbers.min()) >= self._first and self._asked.isdisjoint(numbers.tolist())
+    def has(self, numbers: Places) -> bool:
+        return min(numbers) >= self._first and self._asked.isdisjoint(map(int, numbers))
 
-    def ask(self, numbers: torch.Tensor) -> bool:
-        self._asked.update(numbers.tolist())
+    def ask(self, numbers: Places) -> bool:
+        self._asked.update(map(int, numbers))
         return len(self._asked) >= self._left
 
     def poll(self) -> bool:
         return False  # nobody knows
 
-    def take(self, numbers: torch.Tensor) -> list[dict[str, Any]]:
-        order = numbers.tolist()
+    def take(self, numbers: Places) -> list[dict[str, Any]]:
+        order = [int(number) for number in numbers]
         wanted = set(order)
         with self._lock:
             while not wanted <= self._held.keys():

@@ -259,7 +259,7 @@ class Source:
             numbers = self.numbers[numbers]
         if len(self.parts) == 1:
             return [(self.parts[0], numbers.numpy(), None)]
-        owners = numbers_below(self._ends, numbers)
+        owners = torch.from_numpy(numbers_below(self._ends.numpy(), numbers.numpy()))
         shares: list[tuple[Part, Any, list[int] | None]] = []
         for owner in sorted(set(owners.tolist())):
             places = (owners == owner).nonzero().squeeze(1)

@@ -7,16 +7,16 @@ import threading
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-import torch
+import numpy
 
 from headrace import _engine
 from headrace._base.errors import HeadraceError
 from headrace._store.chosen import Chosen
 from headrace._store.store import Store
-from headrace.torch._units import Units, numbers_below
+from headrace.torch._units import Places, Units, by_value, numbers_below
 
 __all__ = ["Held", "MeanSizes", "OpenUnit", "UnitPart", "UnitReads"]
 
@@ -27,11 +27,11 @@ _SPARE_UNITS = 2
 class OpenUnit(Protocol):
     """A unit that is being read. Thread: any."""
 
-    def has(self, numbers: torch.Tensor) -> bool:
+    def has(self, numbers: Places) -> bool:
         """Return whether these samples, by their numbers in the unit, can still be asked for."""
         ...
 
-    def ask(self, numbers: torch.Tensor) -> bool:
+    def ask(self, numbers: Places) -> bool:
         """Note that these samples will be taken; return whether no others are left."""
         ...
 
@@ -39,7 +39,7 @@ class OpenUnit(Protocol):
         """Return whether `take` would not wait."""
         ...
 
-    def take(self, numbers: torch.Tensor) -> Any:
+    def take(self, numbers: Places) -> Any:
         """Wait for samples that were asked for, and return them.
 
         Raises:
@@ -72,10 +72,10 @@ class MeanSizes:
     common_size_bytes = None
     columns: Sequence[str] = ()
 
-    def __init__(self, files: Any, firsts: torch.Tensor, unit_bytes: Sequence[int]) -> None:
+    def __init__(self, files: Any, firsts: Sequence[int], unit_bytes: Sequence[int]) -> None:
         self.files = files
-        self._firsts = firsts
-        self._unit_bytes = torch.tensor(list(unit_bytes), dtype=torch.int64, device="cpu")
+        self._firsts = numpy.array(firsts, numpy.int64)
+        self._unit_bytes = numpy.array(unit_bytes, numpy.int64)
         self.total_size_bytes = int(self._unit_bytes.sum())
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class MeanSizes:
 
     def sizes(self, indices: Any) -> Any:
         """Return how many bytes of its unit each sample takes, on average."""
-        units = numbers_below(self._firsts, _numbers(indices)) - 1
+        units = numbers_below(self._firsts, numpy.asarray(indices, numpy.int64)) - 1
         counts = self._firsts[units + 1] - self._firsts[units]
         return array("q", (self._unit_bytes[units] // counts).tolist())
 
@@ -107,8 +107,8 @@ class UnitPart:
 
     def __init__(self, objects: Any, firsts: Sequence[int], window: int) -> None:
         self.objects = objects
-        self._firsts = torch.tensor(list(firsts), dtype=torch.int64, device="cpu")
-        counts = self._firsts.diff()
+        self._firsts = numpy.array(firsts, numpy.int64)
+        counts = numpy.diff(self._firsts)
         self.units = Units(counts, int(self._firsts[-1]), window)
         self._most_kept = -(-window * len(counts) // self.units.samples) + _SPARE_UNITS
         self._forget()
@@ -134,9 +134,7 @@ class UnitPart:
         """Begin to read a unit, from its sample `first` on at the latest."""
         raise NotImplementedError
 
-    def _held(
-        self, found: Sequence[tuple[Any, torch.Tensor]], indices: Sequence[int]
-    ) -> list[Held]:
+    def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
         """Return samples with these numbers, of what units gave for some of their places each."""
         raise NotImplementedError
 
@@ -160,11 +158,8 @@ class UnitPart:
         if self._pid != os.getpid():
             self._forget()  # the engine's reads are another process's
         numbers = _numbers(indices)
-        units = numbers_below(self._firsts, numbers) - 1
         shares, begun = [], []
-        for unit in dict.fromkeys(units.tolist()):  # in the order in which they are needed
-            places = (units == unit).nonzero().squeeze(1)
-            own = numbers[places] - self._firsts[unit]
+        for unit, own, places in self._units_of(numbers):
             shared = self._opened_unit(unit, own)
             if not shared.is_begun:
                 begun.append(unit)
@@ -172,14 +167,31 @@ class UnitPart:
             shares.append((shared, own, places))
         return UnitReads(self, numbers, shares, begun)
 
-    def _opened_unit(self, unit: int, numbers: torch.Tensor) -> _Shared:
+    def _units_of(self, numbers: Places) -> Iterator[tuple[int, Places, Places]]:
+        """Yield the units in the order in which they are needed, with the numbers of the samples
+        in each, and their places.
+        """
+        if not isinstance(numbers, range):
+            for unit, places in by_value(numbers_below(self._firsts, numbers) - 1):
+                yield unit, numbers[places] - self._firsts[unit], places
+            return
+        at = 0
+        while at < len(numbers):
+            unit = self._unit_of(numbers[at])
+            first, last = self._firsts[unit : unit + 2].tolist()
+            end = min(last - numbers[0], len(numbers))
+            yield unit, range(numbers[at] - first, numbers[0] + end - first), range(at, end)
+            at = end
+
+    def _opened_unit(self, unit: int, numbers: Places) -> _Shared:
         kept = self._kept.pop(unit, None)
         if kept is not None and not kept.unit.has(numbers):
             kept.let_go()
             kept = None
         if kept is None:
+            lowest = numbers[0] if isinstance(numbers, range) else int(numbers.min())
             # Later samples of a window may come earlier in their unit.
-            first = max(0, int(numbers.min()) - max(0, self.units.window - 1))
+            first = max(0, lowest - max(0, self.units.window - 1))
             kept = _Shared(self._open(unit, first))
         kept.use()
         if kept.unit.ask(numbers):
@@ -202,7 +214,7 @@ class UnitPart:
         self._kept: OrderedDict[int, _Shared] = OrderedDict()
 
     def _unit_of(self, index: int) -> int:
-        return int(numbers_below(self._firsts, torch.tensor([index], device="cpu"))) - 1
+        return int(self._firsts.searchsorted(index, side="right")) - 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": OrderedDict()}
@@ -236,8 +248,8 @@ class UnitReads:
     def __init__(
         self,
         part: UnitPart,
-        indices: torch.Tensor,
-        shares: list[tuple[_Shared, torch.Tensor, torch.Tensor]],
+        indices: Places,
+        shares: list[tuple[_Shared, Places, Places]],
         begun: Sequence[int],
     ) -> None:
         self._part, self._shares = part, shares
@@ -277,16 +289,16 @@ class UnitReads:
             raise lost[0][0]
         samples: list[Any] = [None] * len(self.indices)
         for error, places in lost:
-            for at in places.tolist():
+            for at in places:
                 samples[at] = error
         there = [at for at, each in enumerate(samples) if each is None]
         if there:
-            held = self._part._held(found, self.indices[there].tolist())
+            held = self._part._held(found, [int(self.indices[at]) for at in there])
             for at, each in zip(there, held, strict=True):
                 samples[at] = each
         return samples
 
-    def take_units(self) -> tuple[list[tuple[Any, torch.Tensor]], list[tuple[Any, torch.Tensor]]]:
+    def take_units(self) -> tuple[list[tuple[Any, Places]], list[tuple[Any, Places]]]:
         """Wait, and return what the units gave, or their errors, each with the places of its
         samples among all.
         """
@@ -308,9 +320,5 @@ class UnitReads:
             shared.let_go()
 
 
-def _numbers(indices: Any) -> torch.Tensor:
-    if isinstance(indices, torch.Tensor):
-        return indices
-    if isinstance(indices, memoryview) and len(indices) > 0:
-        return torch.frombuffer(indices, dtype=torch.int64)
-    return torch.as_tensor(list(indices), dtype=torch.int64, device="cpu")
+def _numbers(indices: Any) -> Places:
+    return indices if isinstance(indices, range) else numpy.asarray(indices, numpy.int64)

@@ -5,13 +5,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import torch
+import numpy
+from numpy.typing import NDArray
 
 from headrace import _engine
 
-__all__ = ["Lanes", "UnitOrder", "Units", "UnitsDrawn", "numbers_below"]
+__all__ = [
+    "Lanes",
+    "Numbers",
+    "Places",
+    "UnitOrder",
+    "Units",
+    "UnitsDrawn",
+    "by_value",
+    "is_run",
+    "numbers_below",
+]
+
+# torch's operations wake its threads, which takes milliseconds where others use the cores.
+Numbers: TypeAlias = NDArray[numpy.int64]
+# What is one more each time costs nothing per number.
+Places: TypeAlias = Numbers | range
 
 # Seeds of the orders of windows, and of the parts of a mixture, are none of the samples' own.
 _OF_WINDOWS, _OF_PARTS = 1 << 61, 1 << 62
@@ -22,7 +38,7 @@ _KEPT_PASSES = 4
 class Units(NamedTuple):
     """What an order knows of one dataset."""
 
-    counts: torch.Tensor | None
+    counts: Numbers | None
     """How many samples each unit has; None: each sample is a unit."""
     samples: int
     window: int
@@ -72,7 +88,7 @@ class UnitsDrawn:
         for counts, samples, window in self.parts:
             hashed.update(f"{samples} {window} ".encode())
             if counts is not None:
-                hashed.update(counts.numpy().tobytes())
+                hashed.update(counts.tobytes())
         if self.schedule is not None:
             hashed.update(repr(self.schedule.parts).encode())
         what = "its units" if self.schedule is None else "a mixture with units"
@@ -112,31 +128,28 @@ class UnitOrder:
         return self.pick([position])[0]
 
     def indices(self, begin: int, end: int, step: int = 1) -> memoryview:
-        return _view(self.numbers(torch.arange(begin, end, step, device="cpu")))
+        return _view(self.numbers(numpy.arange(begin, end, step)))
 
     def pick(self, positions: Sequence[int]) -> memoryview:
-        wanted = torch.tensor(list(positions), dtype=torch.int64, device="cpu")
-        return _view(self.numbers(wanted))
+        return _view(self.numbers(numpy.array(positions, numpy.int64)))
 
-    def numbers(self, positions: torch.Tensor) -> torch.Tensor:
+    def numbers(self, positions: Places) -> Places:
         """Return the numbers of the samples at these positions."""
+        if isinstance(positions, range):
+            if self._sources is None and self._drawn.lanes.number == 1 and not self._drawn.shuffle:
+                return positions
+            positions = numpy.arange(positions.start, positions.stop)
         places = self._unlaid(positions)
         if self._sources is None:
             return self._pass(0, self._epoch).numbers(places)
-        drawn = (
-            torch.frombuffer(self._sources.pick(places.tolist()) or bytearray(0), dtype=torch.int64)
-            if len(places)
-            else places
-        )
+        drawn = numpy.asarray(self._sources.pick(places.tolist()), numpy.int64)
         owners, places = drawn >> _PASS_BITS, drawn & ((1 << _PASS_BITS) - 1)
-        found = torch.empty_like(places)
-        for owner in set(owners.tolist()):
-            own = owners == owner
+        found = numpy.empty_like(places)
+        for owner, own in by_value(owners):
             samples = self._drawn.parts[owner].samples
             passes = places[own] // samples
-            taken = torch.empty_like(passes)
-            for number in set(passes.tolist()):
-                of_pass = passes == number
+            taken = numpy.empty_like(passes)
+            for number, of_pass in by_value(passes):
                 at = places[own][of_pass] - number * samples
                 taken[of_pass] = self._pass(owner, number).numbers(at)
             found[own] = taken + self._begins[owner]
@@ -151,7 +164,7 @@ class UnitOrder:
         self._passes[part, number] = found
         return found
 
-    def _unlaid(self, positions: torch.Tensor) -> torch.Tensor:
+    def _unlaid(self, positions: Numbers) -> Numbers:
         """Return where these positions are when all lanes are laid end to end."""
         count, (lanes, run) = self._drawn.count, self._drawn.lanes
         if lanes == 1:
@@ -159,16 +172,15 @@ class UnitOrder:
         rounds = count // lanes // run
         body = rounds * run * lanes
         # What is left of each lane after whole runs is less than another run.
-        begins = torch.tensor(
-            [count * lane // lanes - rounds * run * lane for lane in range(lanes + 1)],
-            device="cpu",
+        begins = numpy.array(
+            [count * lane // lanes - rounds * run * lane for lane in range(lanes + 1)]
         )
         lane, in_lane = positions // run % lanes, positions // (run * lanes) * run + positions % run
         rest = positions >= body
         behind = positions[rest] - body
         lane[rest] = numbers_below(begins, behind) - 1
         in_lane[rest] = rounds * run + behind - begins[lane[rest]]
-        firsts = torch.tensor([count * lane // lanes for lane in range(lanes)], device="cpu")
+        firsts: Numbers = numpy.array([count * lane // lanes for lane in range(lanes)])
         return firsts[lane] + in_lane
 
 
@@ -177,26 +189,29 @@ class _Pass:
 
     def __init__(self, units: Units, seed: int, number: int, shuffle: bool) -> None:
         self._units, self._seed, self._number, self._shuffle = units, seed, number, shuffle
-        if units.counts is None:
-            self._order = _engine.Order(units.samples, seed, number, shuffle)
+        if not shuffle:
             return
-        order = _engine.Order(len(units.counts), seed, number, shuffle)
-        chosen = torch.frombuffer(order.indices(0, len(units.counts)), dtype=torch.int64)
-        firsts = units.counts.cumsum(0) - units.counts
-        self._ends = units.counts[chosen].cumsum(0)
+        if units.counts is None:
+            self._order = _engine.Order(units.samples, seed, number, True)
+            return
+        order = _engine.Order(len(units.counts), seed, number, True)
+        chosen = numpy.asarray(order.indices(0, len(units.counts)))
+        firsts = units.counts.cumsum() - units.counts
+        self._ends: Numbers = units.counts[chosen].cumsum()
         # What has to be added to a place in the pass.
-        self._shifts = firsts[chosen] - (self._ends - units.counts[chosen])
+        self._shifts: Numbers = firsts[chosen] - (self._ends - units.counts[chosen])
 
-    def numbers(self, places: torch.Tensor) -> torch.Tensor:
+    def numbers(self, places: Numbers) -> Numbers:
         """Return the numbers of the samples at these places of the pass."""
+        if not self._shuffle:
+            return places
         if self._units.counts is None:
             return _picked(self._order, places)
         window = self._units.window
-        if self._shuffle and window > 1:
-            places = places.clone()
-            windows = places // window
-            for at in set(windows.tolist()):
-                own, begin = windows == at, at * window
+        if window > 1:
+            places = places.copy()
+            for at, own in by_value(places // window):
+                begin = at * window
                 size = min(window, self._units.samples - begin)
                 [seed] = _engine.sample_seeds(
                     self._seed, self._number, _OF_WINDOWS + at, _OF_WINDOWS + at + 1
@@ -206,20 +221,34 @@ class _Pass:
         return places + self._shifts[numbers_below(self._ends, places)]
 
 
-def _view(numbers: torch.Tensor) -> memoryview:
-    array: Any = numbers.numpy()
-    return memoryview(array)
+def _view(numbers: Any) -> memoryview:
+    return memoryview(numbers)
 
 
-def _picked(order: _engine.Order, places: torch.Tensor) -> torch.Tensor:
-    found: Any = order.pick(places.tolist())
-    return torch.frombuffer(found, dtype=torch.int64) if len(places) else places
+def _picked(order: _engine.Order, places: Numbers) -> Numbers:
+    found: Any
+    if len(places) > 0 and is_run(places):
+        found = order.indices(int(places[0]), int(places[-1]) + 1)
+    else:
+        found = order.pick(places.tolist())
+    return numpy.asarray(found, numpy.int64)
 
 
-def numbers_below(ends: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return for each place how many of the ascending `ends` it has reached.
+def is_run(numbers: Places) -> bool:
+    """Return whether each number is one more than that before it."""
+    if isinstance(numbers, range):
+        return True
+    return bool((numbers[1:] - numbers[:-1] == 1).all())
 
-    torch.searchsorted asks its threads, which takes milliseconds where others use the cores.
-    """
-    found: Any = ends.numpy().searchsorted(places.numpy(), side="right")
-    return torch.from_numpy(found)
+
+def by_value(values: Numbers) -> list[tuple[int, Numbers]]:
+    """Return each value with the places where it stands, in the order of their first places."""
+    if len(values) > 0 and values.min() == values.max():
+        return [(int(values[0]), numpy.arange(len(values)))]
+    found = [(int(value), (values == value).nonzero()[0]) for value in numpy.unique(values)]
+    return sorted(found, key=lambda each: int(each[1][0]))
+
+
+def numbers_below(ends: Numbers, places: Numbers) -> Numbers:
+    """Return for each place how many of the ascending `ends` it has reached."""
+    return ends.searchsorted(places, side="right")
