@@ -1,4 +1,8 @@
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -38,6 +42,16 @@ nb::dict metrics(const EngineHandle& self) {
   out["memory_cached_bytes"] = now.memory.cached_bytes;
   out["memory_peak_live_bytes"] = now.memory.peak_live_bytes;
   return out;
+}
+
+// Cells that processes share: the kernel's memory is the same, and such an exchange takes no lock.
+bool exchange_if_equal(nb::handle cells, uint64_t at, int64_t expected, int64_t wanted) {
+  const HeldBuffer held(cells, /*writable=*/true);
+  const std::span<std::byte> bytes = held.bytes();
+  if (at >= bytes.size() / sizeof(int64_t)) throw nb::index_error("there is no such cell");
+  static_assert(std::atomic_ref<int64_t>::is_always_lock_free);
+  std::atomic_ref<int64_t> cell(*(reinterpret_cast<int64_t*>(bytes.data()) + at));
+  return cell.compare_exchange_strong(expected, wanted);
 }
 
 nb::tuple split_url(Text text) {
@@ -183,6 +197,8 @@ void bind_engine(Module& module) {
     if (!pass_on_log()) throw nb::python_error();
   });
   module.def("fork_epoch", &fork_epoch);
+  module.def("exchange_if_equal", &exchange_if_equal, nb::arg("cells"), nb::arg("at"),
+             nb::arg("expected"), nb::arg("wanted"));
   module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"));
   module.attr("MIN_RANGE_BYTES") = kMinRangeBytes;
   module.def("default_options", &default_options);

@@ -1253,6 +1253,11 @@ def pass_on_log() -> None:
 def fork_epoch() -> int:
     """How many forks lie behind this process."""
 
+def exchange_if_equal(cells: Buffer, at: int, expected: int, wanted: int) -> bool:
+    """Puts `wanted` in the place of `expected` into cell `at` of int64 cells, which processes may
+    share, in one step; False: something else is there.
+    """
+
 def begin_exit(*, threads_left: bool) -> None:
     """From now on the waits of other threads end with SystemExit."""
 

@@ -162,6 +162,10 @@ def first_half(urls, batch_size):
 def twice(urls, batch_size):
     return present([urls[0], *urls[:-1]], batch_size)
 
+def endless(urls, batch_size):
+    while True:
+        yield from present(urls, batch_size)
+
 def decoded(urls, batch_size):
     for batch in present(urls, batch_size):
         yield [body[:10] for body in batch]
@@ -227,6 +231,7 @@ def test_ranks_share_the_objects(server: FaultServer, run: Run) -> None:
     [
         ("first_half", "an epoch of 40 objects, 4780 bytes, gave 20 samples of"),
         ("twice", "gave 40 samples of"),
+        ("endless", "an epoch of 40 objects, 4780 bytes, gave 4"),
         ("decoded", "gave 40 samples of 400 bytes"),
         ("numbers", "TypeError: memoryview: a bytes-like object is required"),
         ("failing", "OSError: no such bucket"),

@@ -112,7 +112,7 @@ class PerRead:
         self.locked_by_engine = {
             name: count / reads
             for name, count in by_function.items()
-            if "headrace::" in name and count > 0
+            if "headrace::" in name and not name.startswith("boost::asio::") and count > 0
         }
         long.calls.subtract(short.calls)
         self.mutexes_by_engine = {

@@ -147,6 +147,28 @@ def test_the_pass_after_a_loaded_one_is_of_the_next_epoch(make: Make) -> None:
         assert list(loader) == plain[1]
 
 
+# torchdata 0.11 calls what torch 2.14 deprecates.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+def test_after_a_resume_by_states_of_workers_all_of_them_go_to_the_next_epoch(make: Make) -> None:
+    """The generator's next seed is the one that the state has brought back."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loader() -> Any:
+        generator = torch.Generator().manual_seed(0)
+        return StatefulDataLoader(make(), 6, num_workers=2, generator=generator)
+
+    first, second = loader(), loader()
+    wanted = [torch.cat(list(first)).tolist() for _ in range(3)][1:]
+    first = loader()
+    list(first)
+    batches = iter(first)
+    head = [next(batches) for _ in range(3)]
+    second.load_state_dict(first.state_dict())
+    del batches
+    assert torch.cat([*head, *second]).tolist() == wanted[0]
+    assert sorted(torch.cat(list(second)).tolist()) == sorted(wanted[1])
+
+
 def test_an_error_before_a_pass_uses_up_no_epoch_and_no_state(root: Path) -> None:
     stream = ShardStream(root / "shards", shard_number, shuffle=True, rank=1, world_size=4,
                          uneven="keep")  # fmt: skip
@@ -181,7 +203,8 @@ def test_workers_agree_on_the_epoch_in_whatever_order_they_begin(data: st.DataOb
             if worker not in looks:
                 looks[worker] = place.next_pass(key, 1 + worker)
                 continue
-            place.begin(looks[worker])
+            while not place.begin(looks[worker]):
+                looks[worker] = place.next_pass(key, 1 + worker)
             epochs[looks[worker].epoch] += 1
             is_first = False
         assert not is_first
@@ -192,6 +215,18 @@ def test_workers_agree_on_the_epoch_in_whatever_order_they_begin(data: st.DataOb
             epoch = data.draw(st.integers(0, 9))
             place.move(epoch)
             assert place.epoch == epoch
+
+
+def test_passes_that_begin_at_the_same_time_are_two() -> None:
+    place = SharedPlace(3)
+    first, second = place.next_pass(1, 1), place.next_pass(2, 2)
+    assert place.begin(second)
+    assert not place.begin(first)
+    first = place.next_pass(1, 1)
+    assert place.begin(first)
+    assert (second.epoch, first.epoch) == (0, 1)
+    assert place.next_pass(2, 1).epoch == 0
+    assert place.next_pass(1, 2).epoch == 1
 
 
 def test_a_loaded_state_is_for_the_first_pass_of_its_epoch() -> None:

@@ -323,6 +323,63 @@ def test_batches_by_bytes(root: Path, members: headrace.ObjectIndex) -> None:
     assert len(batches) == len(Loader(stream, max_batch_bytes=5000))
 
 
+def test_row_groups_of_unlike_sizes_are_read_once(gcs: headrace.Store, server: FaultServer) -> None:
+    """A window of the mean size has many small ones, all of which are still needed."""
+    gcs.write("large.parquet", tables.packed(tables.table(0, 4000), 2000))
+    gcs.write("small.parquet", tables.packed(tables.table(4000, 1000), 50))
+    dataset = ParquetDataset(gcs, row_number)
+    before = len(tars.media(server))
+    loader = Loader(dataset, 64, shuffle=True)
+    assert sorted(torch.cat(list(loader)).tolist()) == list(range(5000))
+    assert len(tars.media(server)) - before == 22
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_by_bytes_are_counted_as_they_come_on_every_rank(tmp_path: Path, seed: int) -> None:
+    store = headrace.Store(tmp_path)
+    for shard in range(5):
+        members = [
+            (f"{i:03d}.bin", bytes(1 + i * 37 % 200)) for i in range(20 * shard, 20 * shard + 20)
+        ]
+        store.write(f"{shard}.tar", tars.tar(members))
+    stream = ShardStream(headrace.index_members(store), len)
+    loader = Loader(stream, 8, max_batch_bytes=300, shuffle=True, seed=seed, rank=0, world_size=3)
+    told, batches = len(loader), iter(loader)
+    next(batches)
+    left = loader.remaining_batches
+    assert sum(1 for _ in batches) == left == told - 1
+
+
+def test_a_sample_that_a_mixture_has_twice_draws_other_numbers_each_time(tmp_path: Path) -> None:
+    parts = []
+    for name, count in (("few", 3), ("many", 50)):
+        store = headrace.Store(tmp_path / name)
+        tars.fill(store, 1, count)
+        parts.append(ShardStream(headrace.index_members(store), drawn))
+    both = mix(parts, [3, 1], num_samples=40)
+    at_once = next(iter(Loader(both, 40, shuffle=True, collate_fn=list)))
+    assert [each for [each] in Loader(both, 1, shuffle=True, collate_fn=list)] == at_once
+    assert len({number for _, number in at_once}) == 40
+
+
+def drawn(fields: dict[str, Any]) -> tuple[int, float]:
+    return shard_number(fields), float(fields["jpg"].rng().python.random())
+
+
+def test_a_state_is_for_any_window_unless_samples_are_shuffled(
+    members: headrace.ObjectIndex,
+) -> None:
+    def loader(window: int, shuffle: bool) -> Loader[Any]:
+        return Loader(ShardStream(members, shard_number, shuffle_window=window), 8, shuffle=shuffle)
+
+    state = loader(5, False).state_dict()
+    loader(9, False).load_state_dict(state)
+    with pytest.raises(
+        headrace.InvalidArgumentError, match=r"windows of 5 \(shuffle_groups=, shuf"
+    ):
+        loader(9, True).load_state_dict(loader(5, True).state_dict())
+
+
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_random_transforms_do_not_depend_on_threads_or_a_resume(
     members: headrace.ObjectIndex, threads: int

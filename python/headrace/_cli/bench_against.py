@@ -14,6 +14,7 @@ from headrace._cli.bench_reads import Reads, family_cpu_s, quantile
 from headrace._cli.location import Location
 from headrace._cli.packing import function_at
 from headrace._cli.report import Report, counted, shown, with_notes
+from headrace._store.location import after_scheme, is_local
 
 __all__ = ["bench_against", "read_by"]
 
@@ -43,12 +44,13 @@ def read_by(
     load = function_at("--against", against)
     sizes = sorted(info.size_bytes for info in index)
     found = Reads()
+    named: Callable[[str], str] = after_scheme if is_local(index.url(0)) else str
     cpu_begin_s, begin_s = family_cpu_s(), time.perf_counter()
     for epoch in itertools.count():
         if epoch == epochs:
             break
         order = _engine.Order(len(index), seed, epoch, True).indices(0, len(index))
-        urls = [index.url(i).removeprefix("file://") for i in order]
+        urls = [named(index.url(i)) for i in order]
         came: list[int] = []
         try:
             is_over = _epoch(load, urls, batch_size, found, came, begin_s, seconds, epochs, step_s)
@@ -92,6 +94,8 @@ def _epoch(
             found.ends_s.append(now_s - begin_s)
             of_batch = [_size_bytes(sample) for sample in batch]
             came += of_batch
+            if len(came) > len(urls):
+                return False  # which the caller refuses
             found.objects += len(of_batch)
             found.batch_bytes.append(sum(of_batch))
             if epochs is None and now_s - begin_s >= seconds:

@@ -12,6 +12,7 @@ from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType, Shuf
 from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 
 from headrace import InvalidArgumentError
+from headrace._store.location import is_local
 from headrace.dlio._files import array_of, index_of
 from headrace.torch import Loader, MapDataset
 
@@ -124,7 +125,7 @@ def _samples_of(
     sample: Sample, file_format: str, count: int, pause_s: tuple[float, float]
 ) -> list[Any]:
     """Return the samples of a file, each after DLIO's pause for preprocessing."""
-    found = array_of(sample, file_format, is_verified=not sample.url.startswith("file:"))
+    found = array_of(sample, file_format, is_verified=not is_local(sample.url))
     if pause_s != (0.0, 0.0):
         for _ in range(count):
             time.sleep(max(0.0, sample.rng().numpy.normal(*pause_s)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from dlio_benchmark.reader.reader_handler import FormatReader
 
+from headrace._store.location import is_local
 from headrace.dlio._files import array_of, located, object_at
 
 __all__ = ["Reader"]
@@ -45,7 +46,7 @@ class Reader(FormatReader):  # type: ignore[misc]
         """
         super().open(filename)
         store, name = object_at(located(self._urls.get(filename, filename)))
-        is_verified = not store.url.startswith("file:")
+        is_verified = not is_local(store.url)
         return array_of(store.read(name), str(self._args.format), is_verified=is_verified)
 
     def close(self, filename: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from torch.utils.data import get_worker_info
 
@@ -13,9 +13,10 @@ from headrace._base.options import require
 from headrace.torch._arguments import Ranks, seed_or_epoch
 from headrace.torch._shared_place import Pass, SharedPlace
 
-__all__ = ["Epochs", "failing", "reader_of", "worker_count"]
+__all__ = ["Epochs", "failing", "reader_of"]
 
 _MOST_WORKERS = 1024
+Start = TypeVar("Start")
 
 
 class Epochs:
@@ -55,16 +56,17 @@ class Epochs:
     def _load(self, place: Any) -> None:
         """Let the next pass continue from a place, which has an epoch."""
         self._latest = None
-        if worker_count() > 0:
+        info = get_worker_info()
+        if info is not None:
             self._resume = place  # the other workers have states of their own
-            self._shared.move(place.epoch)
+            self._shared.move(place.epoch, 1 + info.id)
         else:
             self._loaded, self._loads = place, self._shared.load(place.epoch)
 
     def _next_pass(self) -> tuple[Pass, Any]:
         """Return what the next pass is here, and the loaded place that it continues from, or None.
 
-        Nothing changes before `_begin`.
+        Nothing changes.
         """
         info = get_worker_info()
         if info is None:
@@ -86,11 +88,15 @@ class Epochs:
         )
         return now, self._loaded
 
-    def _begin(self, now: Pass) -> None:
-        """Begin the pass that `_next_pass` returned."""
-        self._shared.begin(now)
-        self._passes += 1
-        self._resume = None
+    def _begun(self, start_at: Callable[[int, Any], Start]) -> Start:
+        """Begin the next pass, and return where, by its epoch and the loaded place."""
+        while True:
+            now, loaded = self._next_pass()
+            start = start_at(now.epoch, loaded)
+            if self._shared.begin(now):
+                self._passes += 1
+                self._resume = None
+                return start
 
 
 def failing(error: HeadraceError) -> Iterator[Any]:
@@ -121,9 +127,3 @@ def reader_of(ranks: Ranks) -> tuple[int, int]:
     if info is None:
         return rank, world_size
     return info.id * world_size + rank, info.num_workers * world_size
-
-
-def worker_count() -> int:
-    """Return the number of workers of the DataLoader if this is one of them, else 0."""
-    info = get_worker_info()
-    return 0 if info is None else info.num_workers

@@ -261,10 +261,9 @@ class Loader(Generic[Batch]):
 
     Args:
         dataset: a dataset of this module: a `MapDataset`, `ShardDataset`, `TokenDataset`,
-            `ParquetDataset`, or `ShardStream` with an index of its members; a `mix` of some;
-            torch's ``ConcatDataset`` of some; or its ``Subset`` or ``random_split`` of one that is
-            not read in **units**. What `Loader` says itself, such as ``shuffle``, is left out in a
-            dataset.
+            `ParquetDataset`, or `ShardStream` with an index of its members; a `mix` of some; or
+            torch's ``ConcatDataset``, ``Subset`` or ``random_split`` of those that are not read in
+            **units**. What `Loader` says itself, such as ``shuffle``, is left out in a dataset.
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
         max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
             the stored size of their objects. An object larger than this is a batch of its own.
@@ -674,7 +673,9 @@ class Loader(Generic[Batch]):
 
     def _steps(self, place: Place) -> Steps:
         """Return how the epoch of `place` is cut into batches."""
-        return self._batching.steps(place, *self._ranks.now())
+        rank, world_size = self._ranks.now()
+        place.lay(Lanes(world_size, self._batch_size or 1))
+        return self._batching.steps(place, rank, world_size)
 
     def _has_step(self, place: Place) -> bool:
         return self._steps(place).has_step(place.spot)
@@ -880,7 +881,6 @@ class Loader(Generic[Batch]):
                     self, rest, self._place.count, self._place.epoch, world_size,
                 )  # fmt: skip
             self._place = place
-        place.lay(Lanes(world_size, self._batch_size or 1))
         place.begun = True
         try:
             requests = requests_of(place, self._steps(place))

@@ -140,11 +140,9 @@ class PartStream(Epochs, torch.utils.data.IterableDataset[Item]):
     def __iter__(self) -> Iterator[Item]:
         """Begin a pass, or the rest of one after `load_state_dict`."""
         try:
-            now, loaded = self._next_pass()
-            start = self._start_at(now.epoch, loaded)
+            start = self._begun(self._start_at)
         except HeadraceError as error:
             return failing(error)
-        self._begin(now)
         self._latest = reader = self._reader_from(start)
         return self._iterate(reader)
 

@@ -245,7 +245,7 @@ def _lanes(state: Mapping[str, Any]) -> Lanes:
         isinstance(lanes, list | tuple)
         and len(lanes) == 2
         and all(isinstance(at, int) and not isinstance(at, bool) for at in lanes)
-        and all(0 < at < 1 << 31 for at in lanes),
+        and all(0 < at < 1 << 63 for at in lanes),
         f"the state's lanes are {lanes!r}; they must be two integers above 0",
     )
     return Lanes(*lanes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -126,7 +127,8 @@ class _Shard:
             taken = {number: self._held.pop(number) for number in dict.fromkeys(order)}
         if len(taken) == len(order):
             return list(taken.values())
-        return [dict(taken[at]) for at in order]  # a mixture has it twice
+        # A mixture has it twice, each time with random numbers of its own.
+        return [{name: copy(field) for name, field in taken[at].items()} for at in order]
 
     def _read_on(self) -> None:
         try:

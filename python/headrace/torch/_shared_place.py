@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
+from headrace import _engine
 from headrace._base.errors import ResourceError
 
 __all__ = ["Pass", "SharedPlace"]
@@ -33,7 +34,8 @@ class Pass(NamedTuple):
     """Whether it continues from the state that was loaded last."""
     reader: int
     latest: int
-    passes: int
+    passes: tuple[int, int]
+    """What is noted of passes before and after it."""
 
 
 class SharedPlace:
@@ -48,8 +50,8 @@ class SharedPlace:
 
     The workers of a DataLoader begin a pass one by one, and nobody tells them which of them belong
     together. They have a *key* in common. The first worker with a new key begins the next pass, and
-    the others join it. Which pass is under way is one number, so that two workers who are first at
-    the same time write the same. It also has the key of the pass before, for two iterators of a
+    the others join it. Which pass is under way is one number, which is exchanged in one step. It
+    also has the key of the pass before, for two iterators of a
     DataLoader at the same time, whose workers begin by turns. A worker that has begun that pass
     already begins another one, even by the same key, which a seed of torch's generator can bring
     about.
@@ -75,14 +77,22 @@ class SharedPlace:
         """How many states were loaded."""
         return int(self.own()[_LOADS].item())
 
-    def move(self, epoch: int) -> None:
-        """Let the next pass be of this epoch, or the rest of it, if a state of it was loaded."""
+    def move(self, epoch: int, reader: int | None = None) -> None:
+        """Let the next pass be of this epoch, or the rest of it, if a state of it was loaded.
+
+        Args:
+            epoch: the epoch.
+            reader: the worker that goes there by itself; others may have begun already.
+        """
         cells = self.own()
         named, passes, _, _, loaded = cells[:_LATEST].tolist()
         if passes and loaded == named + 1:
             cells[_LOADED] = 0  # a pass has continued from it
         cells[_EPOCH], cells[_PASSES] = epoch, 0
-        cells[_LATEST:] = 0
+        if reader is None:
+            cells[_LATEST:] = 0
+        else:
+            cells[_LATEST + reader] = 0
 
     def load(self, epoch: int) -> int:
         """Let the next pass continue from a state of this epoch; return how many were loaded."""
@@ -104,27 +114,33 @@ class SharedPlace:
         latest = int(cells[_LATEST + reader].item())
         key = key % _MOST_KEY + 1
         current, before, number = _unpacked(passes)
-        joined = None
+        joined, after = None, passes
         if key == current:
             joined = number
         elif key == before:
             joined = number - 1
         if joined is None or joined in (latest & _MOST_NUMBER, latest >> _NUMBER_BITS):
             joined = number = min(number + 1, _MOST_NUMBER)
-            passes = _packed(key, current, number)
+            after = _packed(key, current, number)
         return Pass(
             epoch=(named + joined - 1) & _MOST_EPOCH,
             is_loaded=joined == 1 and loaded == named + 1,
             reader=reader,
             latest=(latest & _MOST_NUMBER) << _NUMBER_BITS | joined,
-            passes=passes,
+            passes=(passes, after),
         )
 
-    def begin(self, now: Pass) -> None:
-        """Begin a pass that `next_pass` has just returned."""
+    def begin(self, now: Pass) -> bool:
+        """Begin a pass that `next_pass` has just returned.
+
+        False if another one has begun since: then nothing has changed, and another pass is next.
+        """
         cells = self.own()
-        cells[_PASSES] = now.passes
+        memory: Any = cells.numpy()
+        if not _engine.exchange_if_equal(memory, _PASSES, *now.passes):
+            return False
         cells[_LATEST + now.reader] = now.latest
+        return True
 
     def is_first_to(self, what: int) -> bool:
         """Set the bit `what`, and return whether nobody who shares this place had set it before."""

@@ -110,7 +110,7 @@ class UnitPart:
         self._firsts = numpy.array(firsts, numpy.int64)
         counts = numpy.diff(self._firsts)
         self.units = Units(counts, int(self._firsts[-1]), window)
-        self._most_kept = -(-window * len(counts) // self.units.samples) + _SPARE_UNITS
+        self._most_samples = window + _SPARE_UNITS * int(counts.max())
         self._forget()
 
     # ---- for whoever has units
@@ -184,23 +184,32 @@ class UnitPart:
             at = end
 
     def _opened_unit(self, unit: int, numbers: Places) -> _Shared:
-        kept = self._kept.pop(unit, None)
+        kept = self._kept.get(unit)
         if kept is not None and not kept.unit.has(numbers):
-            kept.let_go()
+            self._let_go_of(unit)
             kept = None
         if kept is None:
             lowest = numbers[0] if isinstance(numbers, range) else int(numbers.min())
             # Later samples of a window may come earlier in their unit.
             first = max(0, lowest - max(0, self.units.window - 1))
             kept = _Shared(self._open(unit, first))
+            self._kept[unit] = kept
+            self._kept_samples += self._count(unit)
+        self._kept.move_to_end(unit)
         kept.use()
         if kept.unit.ask(numbers):
-            kept.let_go()
+            self._let_go_of(unit)
         else:
-            self._kept[unit] = kept
-            while len(self._kept) > self._most_kept:
-                self._kept.popitem(last=False)[1].let_go()
+            while self._kept_samples > self._most_samples and len(self._kept) > 1:
+                self._let_go_of(next(iter(self._kept)))
         return kept
+
+    def _let_go_of(self, unit: int) -> None:
+        self._kept_samples -= self._count(unit)
+        self._kept.pop(unit).let_go()
+
+    def _count(self, unit: int) -> int:
+        return int(self._firsts[unit + 1] - self._firsts[unit])
 
     def let_go(self) -> None:
         """Keep no units for further reads."""
@@ -212,12 +221,13 @@ class UnitPart:
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._kept: OrderedDict[int, _Shared] = OrderedDict()
+        self._kept_samples = 0  # that these units have
 
     def _unit_of(self, index: int) -> int:
         return int(self._firsts.searchsorted(index, side="right")) - 1
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": OrderedDict()}
+        return {**self.__dict__, "_kept": OrderedDict(), "_kept_samples": 0}
 
 
 class _Shared:

@@ -85,14 +85,18 @@ class UnitsDrawn:
     @property
     def origin(self) -> str:
         hashed = hashlib.sha256()
-        for counts, samples, window in self.parts:
-            hashed.update(f"{samples} {window} ".encode())
+        windows = [window if self.shuffle else 1 for _, _, window in self.parts]
+        for counts, samples, _ in self.parts:
+            hashed.update(f"{samples} ".encode())
             if counts is not None:
                 hashed.update(counts.tobytes())
         if self.schedule is not None:
             hashed.update(repr(self.schedule.parts).encode())
         what = "its units" if self.schedule is None else "a mixture with units"
-        return f"{self.count} samples of {what} of the hash {hashed.hexdigest()[:16]}"
+        return (
+            f"{self.count} samples of {what} of the hash {hashed.hexdigest()[:16]}, shuffled in "
+            f"windows of {', '.join(map(str, windows))} (shuffle_groups=, shuffle_window=)"
+        )
 
     def laid(self, lanes: Lanes) -> UnitsDrawn:
         """Return the same, in so many lanes."""
