@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from bench.groups.parquet import Tables
 from bench.harness import S3, Answer, Bench, Client, cpu_us, ratios
 from bench.objects import Bucket
 
@@ -88,33 +87,11 @@ _GROUP_ROWS = 6_144
 _GROUPS_PER_FILE = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clicks(Bucket):
-    """Parquet files of DLRM's shape: 200 columns of float32, row groups of 6,144 rows."""
-
-    def object_name(self, index: int) -> str:
-        return f"part-{index:03d}.parquet"
-
-    def pieces(self, index: int) -> Iterator[bytes]:
-        """One file of random numbers, which no encoding and no compression shortens."""
-        import numpy
-        import pyarrow
-        from pyarrow import parquet
-
-        random = numpy.random.Generator(numpy.random.PCG64(index))
-        names = [f"column {i}" for i in range(_COLUMNS)]
-        schema = pyarrow.schema([(name, pyarrow.float32()) for name in names])
-        out = io.BytesIO()
-        with parquet.ParquetWriter(
-            out, schema, compression="none", use_dictionary=False, write_statistics=False
-        ) as writer:
-            for _ in range(_GROUPS_PER_FILE):
-                columns = [random.random(_GROUP_ROWS, numpy.float32) for _ in names]
-                writer.write_table(pyarrow.table(columns, schema=schema), _GROUP_ROWS)
-        yield out.getvalue()
-
-
-CLICKS = Clicks(name="bench-dlrm", object_count=4, sizes_bytes=())
+# DLRM's shape: 200 columns of float32, row groups of 6,144 rows.
+CLICKS = Tables(
+    name="bench-dlrm", object_count=4, sizes_bytes=(), columns=_COLUMNS,
+    groups_per_file=_GROUPS_PER_FILE, group_rows=_GROUP_ROWS, dtype="float32",
+)  # fmt: skip
 _WANTED = {
     "40 of 200 columns, side by side": [f"column {i}" for i in range(40)],
     "40 of 200 columns, every fifth": [f"column {i}" for i in range(0, _COLUMNS, 5)],

@@ -20,6 +20,11 @@ WANTED = "column 3"
 class Tables(Bucket):
     """Parquet files of random numbers, which no encoding and no compression shortens."""
 
+    columns: int = COLUMNS
+    groups_per_file: int = GROUPS_PER_FILE
+    group_rows: int = GROUP_ROWS
+    dtype: str = "float64"
+
     def object_name(self, index: int) -> str:
         return f"part-{index:03d}.parquet"
 
@@ -30,15 +35,16 @@ class Tables(Bucket):
         from pyarrow import parquet
 
         random = numpy.random.Generator(numpy.random.PCG64(index))
-        names = [f"column {i}" for i in range(COLUMNS)]
-        schema = pyarrow.schema([(name, pyarrow.float64()) for name in names])
+        names = [f"column {i}" for i in range(self.columns)]
+        kind = pyarrow.from_numpy_dtype(self.dtype)
+        schema = pyarrow.schema([(name, kind) for name in names])
         out = io.BytesIO()
         with parquet.ParquetWriter(
             out, schema, compression="none", use_dictionary=False, write_statistics=False
         ) as writer:
-            for _ in range(GROUPS_PER_FILE):
-                columns = [random.random(GROUP_ROWS) for _ in names]
-                writer.write_table(pyarrow.table(columns, schema=schema), GROUP_ROWS)
+            for _ in range(self.groups_per_file):
+                columns = [random.random(self.group_rows, self.dtype) for _ in names]
+                writer.write_table(pyarrow.table(columns, schema=schema), self.group_rows)
         yield out.getvalue()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace import CorruptDataError, InvalidArgumentError, ObjectIndex, Store
+from headrace._files.view_io import ViewIO
 
 if TYPE_CHECKING:
     import numpy
@@ -109,7 +110,7 @@ def _npy(view: memoryview) -> numpy.ndarray[Any, Any]:
 
 def _member_of_npz(view: memoryview, name: str, *, is_verified: bool) -> numpy.ndarray[Any, Any]:
     """Return an array of a ``.npz``, which shares its memory if it is not compressed."""
-    with zipfile.ZipFile(io.BufferedReader(_View(view))) as archive:
+    with zipfile.ZipFile(io.BufferedReader(ViewIO(view))) as archive:
         member = archive.getinfo(name + ".npy")
         if member.compress_type != zipfile.ZIP_STORED:
             return _npy(memoryview(archive.read(member)))
@@ -122,29 +123,3 @@ def _member_of_npz(view: memoryview, name: str, *, is_verified: bool) -> numpy.n
     if not is_verified and zlib.crc32(body) != member.CRC:
         raise zipfile.BadZipFile(f"the CRC-32 of {member.filename} is another")
     return _npy(body)
-
-
-class _View(io.RawIOBase):
-    """A file of bytes that are in memory, without a copy of them."""
-
-    def __init__(self, view: memoryview) -> None:
-        super().__init__()
-        self._view = view
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._view)}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-    def readinto(self, into: Any) -> int:
-        found = self._view[self._at : self._at + len(into)]
-        into[: len(found)] = found
-        self._at += len(found)
-        return len(found)

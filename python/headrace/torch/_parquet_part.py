@@ -78,7 +78,7 @@ class ParquetPart(UnitPart):
 
     def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
         read = _Read(*zip(*found, strict=True))
-        return [Held((read, at), self.url(index), index) for at, index in enumerate(indices)]
+        return [Held((read, at), self, index) for at, index in enumerate(indices)]
 
     def _made(self, held: Held) -> Any:
         read, at = held.value

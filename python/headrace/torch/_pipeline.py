@@ -140,6 +140,11 @@ class Recipe:
         """Whether a batch is made of whole columns."""
         return self.collate_fn is None and self.source.has_columns
 
+    @property
+    def uses_seeds(self) -> bool:
+        """Whether something is made of each sample that may draw random numbers."""
+        return not self.is_columnar and (self.source.makes or self.collate_fn is not None)
+
 
 class Batches(Protocol):
     """The batches of one iteration."""
@@ -312,8 +317,6 @@ class MadeStep:
         self.size_bytes = size_bytes
         self.batch = reads or recipe.source.start(request.indices)
         self._makers = recipe.source.makers(request.indices)
-        if recipe.is_columnar:
-            self._makers = [_as_it_is] * len(request.indices)
         self._engine = recipe.source.opened()[0]
         self._recipe = recipe
         count = len(request.indices)
@@ -369,6 +372,9 @@ class MadeStep:
     ) -> None:
         samples = self._take()
         if samples is None:
+            return
+        if self._recipe.is_columnar:
+            self._outputs[begin:end] = samples[begin:end]
             return
         makers, outputs, lost, rule = self._makers, self._outputs, self._lost, self._recipe.skipping
         sample: Any = None
@@ -432,7 +438,7 @@ class MadeStep:
                         self.arrived_ns = time.perf_counter_ns()
                     if rule.skips:
                         self._lost.update(lost_reads(samples, rule))
-                    if self._recipe.source.makes or self._recipe.collate_fn is not None:
+                    if self._recipe.uses_seeds:
                         self._seed_and_label(samples)
                     self._samples = samples
                 except BaseException as error:
@@ -480,10 +486,6 @@ class MadeStep:
             if isinstance(error, Exception):
                 self._error = about_batch(error, recipe.source.url, self.request.indices)
         recipe.work.collated(begin_ns, cpu_ns, count)
-
-
-def _as_it_is(sample: Any) -> Any:
-    return sample
 
 
 Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]
@@ -688,7 +690,7 @@ class Pipeline:
     def _work(self, step: MadeStep) -> None:
         recipe = self._recipe
         ((begin, end),) = step.parts
-        if recipe.seed_generators and (recipe.source.makes or recipe.collate_fn is not None):
+        if recipe.seed_generators and recipe.uses_seeds:
             with self._generators as generators:
                 step.work(begin, end, self._is_closing, generators)
         else:

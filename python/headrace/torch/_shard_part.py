@@ -68,7 +68,7 @@ class ShardPart(UnitPart):
         places = numpy.concatenate([at for _, at in found])
         fields = [each for of_shard, _ in found for each in of_shard]
         return [
-            Held(fields[at], fields[at]["__url__"], index)
+            Held(fields[at], self, index)
             for at, index in zip(places.argsort().tolist(), indices, strict=True)
         ]
 

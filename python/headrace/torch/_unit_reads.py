@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -59,11 +58,16 @@ class OpenUnit(Protocol):
 class Held:
     """A sample that was read, before anything is made of it."""
 
-    __slots__ = ("index", "seed", "url", "value")
+    __slots__ = ("_part", "index", "seed", "value")
 
-    def __init__(self, value: Any, url: str, index: int) -> None:
-        self.value, self.url, self.index = value, url, index
+    def __init__(self, value: Any, part: UnitPart, index: int) -> None:
+        self.value, self._part, self.index = value, part, index
         self.seed = 0
+
+    @property
+    def url(self) -> str:
+        """The URL of the object in which it is."""
+        return self._part.url(self.index)
 
 
 class MeanSizes:
@@ -280,14 +284,9 @@ class UnitReads:
             shared.unit.close()
         self._let_go()
 
-    def poll(self, at_most_s: float) -> bool:
-        """Wait at most so long; return whether all is there."""
-        deadline = time.monotonic() + at_most_s
-        while not all(shared.unit.poll() for shared, _, _ in self._shares):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.001)
-        return True
+    def poll(self, at_most_s: float) -> bool:  # noqa: ARG002
+        """Return whether all is there. Nobody waits: `Loader` refuses max_wait_s of units."""
+        return all(shared.unit.poll() for shared, _, _ in self._shares)
 
     def wait(self) -> None:
         """Nothing: what a unit gives is taken."""

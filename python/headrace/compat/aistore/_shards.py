@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Any
 
 from headrace import CorruptDataError, Sample, _engine
+from headrace._files.view_io import ViewIO
 from headrace.compat.aistore._errors import as_sdk_raises
 from headrace.compat.aistore._objects import StoredObject
 from headrace.compat.aistore._reading import read_in_order
@@ -74,7 +75,7 @@ class Shard:
 
     def _open_zip(self) -> None:
         try:
-            self._zip = zipfile.ZipFile(_ViewIO(self._view))
+            self._zip = zipfile.ZipFile(ViewIO(self._view))
         except zipfile.BadZipFile as error:
             raise tarfile.ReadError(str(error)) from error
         self._entries = self._zip.infolist()
@@ -128,7 +129,7 @@ class Shard:
 def _decompressed(view: memoryview, opener: Callable[[Any], Any]) -> memoryview:
     with tempfile.TemporaryFile() as file:
         try:
-            with opener(_ViewIO(view)) as plain:
+            with opener(ViewIO(view)) as plain:
                 shutil.copyfileobj(plain, file, _COPY_BYTES)
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise tarfile.ReadError(f"the compression is broken: {error}") from error
@@ -136,32 +137,6 @@ def _decompressed(view: memoryview, opener: Callable[[Any], Any]) -> memoryview:
     if len(content) == 0:
         raise tarfile.ReadError("the archive is empty")
     return content
-
-
-class _ViewIO(io.RawIOBase):
-    """A file that is bytes in memory, without a copy of them."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._bytes, self._at = view, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, len(self._bytes))[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        found = self._bytes[self._at : self._at + len(buffer)]
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
 
 
 def _opener(view: memoryview) -> Callable[[Any], Any] | None:
