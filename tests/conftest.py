@@ -16,7 +16,9 @@ import sys
 import textwrap
 import uuid
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -82,6 +84,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture
+def own_forkserver() -> Iterator[None]:
+    """A forkserver that gets the environment of this test, and hands it to no later one."""
+    kept: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    kept._stop()
+    yield
+    kept._stop()
 
 
 @pytest.fixture(scope="session")

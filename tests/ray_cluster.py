@@ -16,7 +16,10 @@ _NODE: dict[str, Any] = {
     "node_ip_address": "127.0.0.1",
     "object_store_memory": 100 << 20,
     "include_dashboard": False,
+    # Where the store is full, Ray puts blocks on the disk, but by itself not if that is 95 % full.
+    "_system_config": {"local_fs_capacity_threshold": 1.0},
 }
+_OF_HEAD = {"include_dashboard", "_system_config"}  # which tells the other node
 
 
 class TwoNodes:
@@ -30,7 +33,7 @@ class TwoNodes:
             stack.enter_context(own_environment())
             cluster = Cluster(initialize_head=True, head_node_args=_NODE)
             stack.callback(cluster.shutdown)
-            cluster.add_node(**{k: v for k, v in _NODE.items() if k != "include_dashboard"})
+            cluster.add_node(**{k: v for k, v in _NODE.items() if k not in _OF_HEAD})
             stack.callback(ray.shutdown)
             ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
             self._stack = stack.pop_all()

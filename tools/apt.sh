@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Installs what tools/apt-packages.txt names and this machine lacks. Asks the network only then.
-# usage: tools/apt.sh [build]      build: without the packages of the tests and the checks
+# usage: tools/apt.sh [build|bench]      build: without the packages of the tests and the checks; bench: all packages,
+#                                        also those that only the benchmarks need
 set -euo pipefail
 cd "$(dirname "$0")/.."
-end=${1:+^# -- only the tests}
-mapfile -t wanted < <(awk -v end="${end:-^$}" '$0 ~ end {exit} /^[^#]/' tools/apt-packages.txt)
+case ${1:-} in
+  build) end="^# -- only the tests" ;;
+  bench) end="^$" ;;
+  *) end="^# -- only the benchmarks" ;;
+esac
+mapfile -t wanted < <(awk -v end="$end" '$0 ~ end {exit} /^[^#]/' tools/apt-packages.txt)
 if ! command -v dpkg-query >/dev/null; then
   echo "not a Debian: install by hand what tools/apt-packages.txt names" >&2
   exit 0

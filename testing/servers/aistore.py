@@ -487,7 +487,8 @@ def _cluster_configuration(
             **{"primary_url": primary, "original_url": primary, "discovery_url": ""},
             "non_electable": False,
         },
-        "space": {"cleanupwm": 95, "lowwm": 96, "highwm": 98, "out_of_space": 99},
+        # A disk that others have filled is not full for it.
+        "space": {"cleanupwm": 99, "lowwm": 100, "highwm": 100, "out_of_space": 100},
         "lru": {"dont_evict_time": "120m", "capacity_upd_time": "10m", "enabled": False},
         "disk": {
             **{"iostat_time_long": "2s", "iostat_time_short": "100ms"},

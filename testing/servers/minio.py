@@ -44,6 +44,17 @@ def binary() -> Path:
     return path
 
 
+def _folder_with_room() -> str | None:
+    """Where its folder is made by default: where temporary files are, which is None.
+
+    It writes nothing to a disk that is 99 % full, whatever is left there.
+    """
+    disk, memory = shutil.disk_usage(tempfile.gettempdir()), Path("/dev/shm")
+    if disk.free > disk.total // 50 or not memory.is_dir():
+        return None
+    return str(memory) if shutil.disk_usage(memory).free > 1 << 30 else None
+
+
 class MinioServer(Running):
     """One server on an empty folder; `url` is its endpoint, for `ACCESS_KEY` and `SECRET_KEY`.
 
@@ -54,7 +65,8 @@ class MinioServer(Running):
     region:        the one that signatures must name
     certificates:  speak TLS
     domains:       hosts below which a bucket's name may stand, as in ``bucket.DOMAIN``
-    parent:        where its folder is made; default: where temporary files are
+    parent:        where its folder is made; default: where temporary files are, or in memory if
+                   that disk is too full for it
     """
 
     def __init__(
@@ -66,7 +78,9 @@ class MinioServer(Running):
         domains: Sequence[str] = (),
         parent: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-minio-", dir=parent)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="headrace-minio-", dir=_folder_with_room() if parent is None else parent
+        )
         self._region = region
         root = Path(self._folder.name)
         for bucket in buckets:

@@ -36,6 +36,7 @@ class Nginx(Running):
     tail:          (share, seconds): so many of the GETs, at random, wait so long instead
     sigma:         the wait is log-normal with this shape, and `latency_s` is its median
     certificates:  speak TLS
+    http2:         and HTTP/2, where a client offers it; frames of 16 KiB
     workers:       worker processes
     access_log:    a line is added to this file for each answer: method, status, bytes of the body
     nopush:        send whole segments alone, and the last one after the others, as many
@@ -52,6 +53,7 @@ class Nginx(Running):
         tail: tuple[float, float] = (0.0, 0.0),
         sigma: float = 0.0,
         certificates: Certificates | None = None,
+        http2: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
         workers: int = 1,
@@ -87,6 +89,7 @@ class Nginx(Running):
                 f"ssl_certificate {certificates.cert_file};\n"
                 f"    ssl_certificate_key {certificates.key_file};\n"
                 "    ssl_session_cache shared:tls:8m;"
+                + ("\n    http2_chunk_size 16k;" if http2 else "")
             )
 
         def command(port: int) -> list[str]:
@@ -99,7 +102,9 @@ class Nginx(Running):
                 # Connections need descriptors, too; without one nginx accepts nothing any more.
                 "open_files": str(resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2),
                 "folder": str(folder),
-                "listen": f"{authority}:{port}" + (" ssl" if certificates else ""),
+                "listen": f"{authority}:{port}"
+                + (" ssl" if certificates else "")
+                + (" http2" if http2 else ""),
                 "root": str(Path(root).resolve()),
                 "tls": tls,
                 "latency": latency,

@@ -18,7 +18,9 @@ BUCKET = "bucket"
 
 
 @pytest.fixture
-def server(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
+def server(
+    server: FaultServer, own_forkserver: None, monkeypatch: pytest.MonkeyPatch
+) -> FaultServer:
     """The fault server with an empty bucket; STORAGE_EMULATOR_HOST names it."""
     server.bucket(BUCKET)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)

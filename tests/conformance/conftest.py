@@ -316,6 +316,7 @@ def _like(name: str) -> Callable[[pytest.FixtureRequest, str], Subject]:
 )
 def subject(request: pytest.FixtureRequest) -> Subject:
     maker, below = request.param
+    headrace.shutdown()  # with the connections to the servers of the tests before
     made: Subject = maker(request, below)
     return made
 

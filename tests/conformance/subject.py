@@ -39,13 +39,13 @@ class Abilities:
     conditional_copy: bool
     """A copy with `if_generation` is refused when the target's generation is another."""
     composes: bool
-    """Objects can be joined on the server."""
+    """Objects can be composed on the server."""
     conditional_large_write: bool
     """A large write with `if_generation` is refused when the target's generation is another."""
     writes_tell_types: bool = True
     """Objects written in parts keep their content type, too."""
     joins_forget_types: bool = True
-    """An object that is joined from parts has none of the type of the one that it replaces."""
+    """An object that is composed of parts has none of the type of the one that it replaces."""
     listings_tell_types: bool = True
     """A listing has the content type."""
     tells_times: bool = True
