@@ -202,10 +202,10 @@ void bind_batch(Module& module) {
       .def("drain", &BatchHandle::drain)
       .def("wait", &BatchHandle::wait)
       .def("done", &BatchHandle::done)
-      .def("poll", &BatchHandle::poll, nb::arg("at_most_s"))
+      .def("poll", &BatchHandle::poll, "at_most_s"_a)
       .def("sums", &BatchHandle::sums)
       .def("place_sums", &BatchHandle::place_sums)
-      .def("take", &BatchHandle::take, nb::kw_only(), nb::arg("return_errors"));
+      .def("take", &BatchHandle::take, nb::kw_only(), "return_errors"_a);
 }
 
 }  // namespace headrace::python

@@ -98,7 +98,7 @@ void bind_batch_memory(Module& module) {
            [](const BatchMemoryHandle& self) {
              without_gil([&self](MayBlock) { self.memory().give_away(); });
            })
-      .def("dlpack", &dlpack, nb::arg("shape"), nb::arg("code"), nb::arg("bits"));
+      .def("dlpack", &dlpack, "shape"_a, "code"_a, "bits"_a);
 }
 
 }  // namespace headrace::python

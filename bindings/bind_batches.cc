@@ -160,15 +160,14 @@ nb::tuple packed(nb::handle costs, double max_cost) {
 
 void bind_batches(Module& module) {
   Class<StepsHandle>(module, "BatchSteps", nb::is_final())
-      .def("__init__", &make, nb::arg("count"), nb::arg("position"), nb::kw_only(),
-           nb::arg("max_cost"), nb::arg("max_bytes"), nb::arg("max_samples").none(),
-           nb::arg("boundaries"), nb::arg("skip_oversized"), nb::arg("world_size"),
-           nb::arg("drop_last"), nb::arg("saturation"))
+      .def("__init__", &make, "count"_a, "position"_a, nb::kw_only(), "max_cost"_a, "max_bytes"_a,
+           "max_samples"_a.none(), "boundaries"_a, "skip_oversized"_a, "world_size"_a,
+           "drop_last"_a, "saturation"_a)
       .def_prop_ro("position", [](const StepsHandle& self) { return self.steps.position(); })
       .def_prop_ro("is_ready", [](const StepsHandle& self) { return self.steps.is_ready(); })
-      .def("add", &add_all, nb::arg("positions").none(), nb::arg("indices"),
-           nb::arg("costs").none(), nb::arg("bytes").none(), nb::arg("fits").none())
-      .def("next", &next_step, nb::arg("rank"))
+      .def("add", &add_all, "positions"_a.none(), "indices"_a, "costs"_a.none(), "bytes"_a.none(),
+           "fits"_a.none())
+      .def("next", &next_step, "rank"_a)
       .def("take_left_out",
            [](StepsHandle& self) { return to_buffer(std::exchange(self.left_out, {})); })
       .def_prop_ro("so_far_size",
@@ -180,7 +179,7 @@ void bind_batches(Module& module) {
                    [](const StepsHandle& self) { return self.asked().largest_cost(); })
       .def_prop_ro("so_far_positions",
                    [](const StepsHandle& self) { return positions_of(self.asked().entries()); });
-  module.def("packed_batches", &packed, nb::arg("costs"), nb::arg("max_cost"));
+  module.def("packed_batches", &packed, "costs"_a, "max_cost"_a);
 }
 
 }  // namespace headrace::python

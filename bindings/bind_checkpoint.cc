@@ -50,8 +50,8 @@ void bind_checkpoint(Module& module) {
           [](ZipLayout& self, std::string_view name, uint64_t size_bytes) {
             return to_bytes(value_or_raise(self.begin_record(name, size_bytes)));
           },
-          nb::arg("name"), nb::arg("size_bytes"))
-      .def("add", &add, nb::arg("data"))
+          "name"_a, "size_bytes"_a)
+      .def("add", &add, "data"_a)
       .def("end_record",
            [](ZipLayout& self) { return to_bytes(value_or_raise(self.end_record())); })
       .def("finish", [](ZipLayout& self) { return to_bytes(value_or_raise(self.finish())); })
@@ -74,10 +74,10 @@ void bind_checkpoint(Module& module) {
             const HeldBuffer buffer(local_header, /*writable=*/false);
             return value_or_raise(content_begin(self, buffer.bytes()));
           },
-          nb::arg("local_header"));
+          "local_header"_a);
   module.attr("LEAST_TAIL_BYTES") = kLeastTailBytes;
-  module.def("find_directory", &find, nb::arg("tail"), nb::arg("file_bytes"));
-  module.def("parse_directory", &parse, nb::arg("directory"), nb::arg("begin"));
+  module.def("find_directory", &find, "tail"_a, "file_bytes"_a);
+  module.def("parse_directory", &parse, "directory"_a, "begin"_a);
 }
 
 }  // namespace headrace::python

@@ -54,24 +54,22 @@ class CrcKind {
 }  // namespace
 
 void bind_crcs(Module& module) {
-  module.def("crc32c", &crc32c, nb::arg("data"), nb::arg("begin") = 0);
-  module.def("crc32", &crc32, nb::arg("data"), nb::arg("begin") = 0);
+  module.def("crc32c", &crc32c, "data"_a, "begin"_a = 0);
+  module.def("crc32", &crc32, "data"_a, "begin"_a = 0);
 
   Class<CrcKind>(module, "CrcKind")
-      .def(nb::init<const std::string&>(), nb::arg("name"))
+      .def(nb::init<const std::string&>(), "name"_a)
       .def_prop_ro("name", &CrcKind::name)
       .def_prop_ro("label", &CrcKind::label)
-      .def("of", &CrcKind::of, nb::arg("data"))
-      .def("joined", &CrcKind::joined, nb::arg("first"), nb::arg("next"),
-           nb::arg("next_size_bytes"))
+      .def("of", &CrcKind::of, "data"_a)
+      .def("joined", &CrcKind::joined, "first"_a, "next"_a, "next_size_bytes"_a)
       .def(
           "of_rest",
           [](const CrcKind& self, uint64_t whole, uint64_t first, uint64_t rest_size_bytes) {
             return self.joined(first, whole, rest_size_bytes);
           },
-          nb::arg("whole"), nb::arg("first"), nb::arg("rest_size_bytes"))
-      .def("of_beginning", &CrcKind::of_beginning, nb::arg("whole"), nb::arg("last"),
-           nb::arg("last_size_bytes"));
+          "whole"_a, "first"_a, "rest_size_bytes"_a)
+      .def("of_beginning", &CrcKind::of_beginning, "whole"_a, "last"_a, "last_size_bytes"_a);
 
   Class<Xxh64>(module, "Xxh64")
       .def(nb::init<>())
@@ -83,7 +81,7 @@ void bind_crcs(Module& module) {
               return true;
             });
           },
-          nb::arg("data"))
+          "data"_a)
       .def("value", &Xxh64::value);
 }
 

@@ -40,7 +40,7 @@ void bind_credentials(Module& module) {
           [](std::string authorization) {
             return Credential{.authorization = std::move(authorization)};
           },
-          nb::arg("authorization"))
+          "authorization"_a)
       .def_static(
           "of_keys",
           [](std::string access_key, std::string secret_key, std::string session_token) {
@@ -48,7 +48,7 @@ void bind_credentials(Module& module) {
                               .secret_key = std::move(secret_key),
                               .session_token = std::move(session_token)};
           },
-          nb::arg("access_key"), nb::arg("secret_key"), nb::arg("session_token") = "");
+          "access_key"_a, "secret_key"_a, "session_token"_a = "");
 
   Class<CredentialsHandle>(module, "Credentials")
       .def_static(
@@ -56,21 +56,21 @@ void bind_credentials(Module& module) {
           [](const Credential& credential) {
             return CredentialsHandle(Credentials::fixed(credential));
           },
-          nb::arg("credential"))
+          "credential"_a)
       .def_static(
           "from_queue",
           [](const QueueHandle& queue, uint64_t id) {
             return CredentialsHandle(Credentials::from_queue(queue.shared(), id));
           },
-          nb::arg("queue"), nb::arg("id"))
+          "queue"_a, "id"_a)
       .def_prop_ro("id", [](const CredentialsHandle& self) { return self->id(); })
-      .def("provide", &provide, nb::arg("credential"), nb::arg("expires_in_s").none())
-      .def("fail", &fail, nb::arg("message"), nb::kw_only(), nb::arg("retryable"));
+      .def("provide", &provide, "credential"_a, "expires_in_s"_a.none())
+      .def("fail", &fail, "message"_a, nb::kw_only(), "retryable"_a);
 
   Class<QueueHandle>(module, "CredentialsQueue")
       .def("__init__",
            [](QueueHandle* self) { new (self) QueueHandle(std::make_shared<CredentialsQueue>()); })
-      .def("next", &next, nb::arg("timeout_s"))
+      .def("next", &next, "timeout_s"_a)
       .def("stop", [](const QueueHandle& self) { self->stop(); });
 }
 

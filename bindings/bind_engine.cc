@@ -162,7 +162,7 @@ void bind_engine(Module& module) {
             current_log() = OfThisProcess<Log>(self->engine().log());
             if (!pass_on_log()) throw nb::python_error();  // it takes the level, too
           },
-          nb::arg("options"))
+          "options"_a)
       .def("stop",
            [](const EngineHandle& self) {
              without_gil([&self](MayBlock) { self.engine().stop(); });
@@ -177,13 +177,13 @@ void bind_engine(Module& module) {
           [](const EngineHandle& self, uint64_t size_bytes) {
             return Charge(self.engine().pool().shared_from_this(), size_bytes);
           },
-          nb::arg("size_bytes"))
+          "size_bytes"_a)
       .def(
           "batch_memory",
           [](const EngineHandle& self, uint64_t size_bytes) {
             return BatchMemoryHandle(self.engine().pool(), size_bytes);
           },
-          nb::arg("size_bytes"))
+          "size_bytes"_a)
       .def("take_warnings",
            [](const EngineHandle& self) {
              nb::list texts;
@@ -197,19 +197,17 @@ void bind_engine(Module& module) {
     if (!pass_on_log()) throw nb::python_error();
   });
   module.def("fork_epoch", &fork_epoch);
-  module.def("exchange_if_equal", &exchange_if_equal, nb::arg("cells"), nb::arg("at"),
-             nb::arg("expected"), nb::arg("wanted"));
-  module.def("begin_exit", &begin_exit, nb::kw_only(), nb::arg("threads_left"));
+  module.def("exchange_if_equal", &exchange_if_equal, "cells"_a, "at"_a, "expected"_a, "wanted"_a);
+  module.def("begin_exit", &begin_exit, nb::kw_only(), "threads_left"_a);
   module.attr("MIN_RANGE_BYTES") = kMinRangeBytes;
   module.def("default_options", &default_options);
-  module.def("split_url", &split_url, nb::arg("url"));
-  module.def("split_root", &split_root, nb::arg("url"));
-  module.def("normalized_endpoint", &normalized_endpoint, nb::arg("endpoint"), nb::kw_only(),
-             nb::arg("default_tls"));
+  module.def("split_url", &split_url, "url"_a);
+  module.def("split_root", &split_root, "url"_a);
+  module.def("normalized_endpoint", &normalized_endpoint, "endpoint"_a, nb::kw_only(),
+             "default_tls"_a);
   module.def("error_codes", &error_codes);
-  module.def("make_exception", &make_exception, nb::arg("code"), nb::arg("message"), nb::kw_only(),
-             nb::arg("url") = "", nb::arg("http_status") = 0, nb::arg("request_id") = "",
-             nb::arg("attempts") = 0);
+  module.def("make_exception", &make_exception, "code"_a, "message"_a, nb::kw_only(), "url"_a = "",
+             "http_status"_a = 0, "request_id"_a = "", "attempts"_a = 0);
 }
 
 }  // namespace headrace::python

@@ -1,7 +1,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "bind.h"
@@ -351,22 +350,22 @@ nb::object travel(const char* function, const Arguments&... arguments) {
 // What each entry is.
 void bind_entries(Class<IndexHandle>& index_class) {
   index_class.def("__len__", [](const IndexHandle& self) { return self.index->size(); })
-      .def("__getitem__", &get_item, nb::arg("key"))
+      .def("__getitem__", &get_item, "key"_a)
       .def("__iter__",
            [](nb::handle self) {
              const nb::object builtins = imported("builtins");
              return nb::object(builtins.attr("map")(self.attr("__getitem__"),
                                                     builtins.attr("range")(nb::len(self))));
            })
-      .def("__contains__", &contains, nb::arg("key").none())
-      .def("name", &name_of, nb::arg("i"))
-      .def("url", &url_of, nb::arg("i"))
-      .def("info", &info_of, nb::arg("i"))
-      .def("range", &range_of, nb::arg("i"))
-      .def("checksum", &checksum_of, nb::arg("i"))
-      .def("size_bytes", &size_of, nb::arg("i"))
-      .def("sizes", &sizes_of, nb::arg("indices"))
-      .def("sum_bytes", &sum_bytes, nb::arg("indices"), nb::arg("unknown_bytes") = 0)
+      .def("__contains__", &contains, "key"_a.none())
+      .def("name", &name_of, "i"_a)
+      .def("url", &url_of, "i"_a)
+      .def("info", &info_of, "i"_a)
+      .def("range", &range_of, "i"_a)
+      .def("checksum", &checksum_of, "i"_a)
+      .def("size_bytes", &size_of, "i"_a)
+      .def("sizes", &sizes_of, "indices"_a)
+      .def("sum_bytes", &sum_bytes, "indices"_a, "unknown_bytes"_a = 0)
       .def_prop_ro("total_size_bytes",
                    [](const IndexHandle& self) { return to_size(self.index->total_size_bytes()); })
       .def_prop_ro("common_size_bytes",
@@ -377,13 +376,13 @@ void bind_entries(Class<IndexHandle>& index_class) {
                      for (const std::string& root : self.index->roots()) roots.append(to_str(root));
                      return nb::tuple(roots);
                    })
-      .def("position", &position_of, nb::arg("name").none());
+      .def("position", &position_of, "name"_a.none());
 }
 
 void bind_columns(Class<IndexHandle>& index_class) {
   index_class.def_prop_ro("columns", &columns_of)
-      .def("column", &column_of, nb::arg("name"), nb::arg("indices") = nb::none())
-      .def("with_columns", &with_columns_of, nb::arg("columns"))
+      .def("column", &column_of, "name"_a, "indices"_a = nb::none())
+      .def("with_columns", &with_columns_of, "columns"_a)
       .def_prop_ro("fingerprint", [](IndexHandle& self) { return to_str(fingerprint_of(self)); });
 }
 
@@ -395,14 +394,14 @@ void bind_travel(Class<IndexHandle>& index_class) {
           [](nb::handle self, nb::handle url, nb::handle store, const nb::kwargs& options) {
             return travel("save", self, url, store, options);
           },
-          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"))
+          "url"_a, nb::kw_only(), "store"_a = nb::none(), "options"_a)
       .def_static(
           "load",
           [](nb::handle url, nb::handle store, const nb::kwargs& options) {
             return travel("load", url, store, options);
           },
-          nb::arg("url"), nb::kw_only(), nb::arg("store") = nb::none(), nb::arg("options"))
-      .def("__eq__", &equals, nb::arg("other").none())
+          "url"_a, nb::kw_only(), "store"_a = nb::none(), "options"_a)
+      .def("__eq__", &equals, "other"_a.none())
       .def("__hash__",
            [](const IndexHandle& self) {
              // The image begins with its checksum.
@@ -411,8 +410,7 @@ void bind_travel(Class<IndexHandle>& index_class) {
            })
       .def("__copy__", [](nb::handle self) { return nb::borrow(self); })
       .def(
-          "__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); },
-          nb::arg("memo"))
+          "__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); }, "memo"_a)
       .def("__reduce__", [](nb::handle self) { return travel("reduce", self); })
       .def("__repr__", &repr);
 }
@@ -453,12 +451,12 @@ void bind_index(Module& module) {
   bind_index_selections(index_class);
   bind_travel(index_class);
 
-  module.def("index_image", &to_image, nb::arg("index"));
-  module.def("index_from_image", &from_image, nb::arg("image"), nb::arg("url") = "");
+  module.def("index_image", &to_image, "index"_a);
+  module.def("index_from_image", &from_image, "image"_a, "url"_a = "");
   module.def(
       "index_descriptor", [](const IndexHandle& self) { return self.index->image().descriptor(); },
-      nb::arg("index"));
-  module.def("index_from_descriptor", &from_descriptor, nb::arg("descriptor"));
+      "index"_a);
+  module.def("index_from_descriptor", &from_descriptor, "descriptor"_a);
 }
 
 }  // namespace headrace::python

@@ -505,18 +505,16 @@ nb::object from_urls(nb::handle urls, nb::handle roots, nb::handle sizes_bytes,
 
 void bind_index_makers(Class<IndexHandle>& index_class) {
   index_class
-      .def_static("from_objects", &from_objects, nb::arg("objects"), nb::kw_only(),
-                  nb::arg("root") = "", nb::arg("columns") = nb::none())
-      .def_static("from_names", &from_names, nb::arg("names"), nb::kw_only(), nb::arg("root") = "",
-                  nb::arg("sizes_bytes") = nb::none(), nb::arg("generations") = nb::none(),
-                  nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none(),
-                  nb::arg("checksums") = nb::none(), nb::arg("checksum_kind") = "crc32c",
-                  nb::arg("columns") = nb::none())
-      .def_static("from_urls", &from_urls, nb::arg("urls"), nb::kw_only(),
-                  nb::arg("roots") = nb::tuple(), nb::arg("sizes_bytes") = nb::none(),
-                  nb::arg("generations") = nb::none(), nb::arg("begins") = nb::none(),
-                  nb::arg("ends") = nb::none(), nb::arg("checksums") = nb::none(),
-                  nb::arg("checksum_kind") = "crc32c", nb::arg("columns") = nb::none());
+      .def_static("from_objects", &from_objects, "objects"_a, nb::kw_only(), "root"_a = "",
+                  "columns"_a = nb::none())
+      .def_static("from_names", &from_names, "names"_a, nb::kw_only(), "root"_a = "",
+                  "sizes_bytes"_a = nb::none(), "generations"_a = nb::none(),
+                  "begins"_a = nb::none(), "ends"_a = nb::none(), "checksums"_a = nb::none(),
+                  "checksum_kind"_a = "crc32c", "columns"_a = nb::none())
+      .def_static("from_urls", &from_urls, "urls"_a, nb::kw_only(), "roots"_a = nb::tuple(),
+                  "sizes_bytes"_a = nb::none(), "generations"_a = nb::none(),
+                  "begins"_a = nb::none(), "ends"_a = nb::none(), "checksums"_a = nb::none(),
+                  "checksum_kind"_a = "crc32c", "columns"_a = nb::none());
 }
 
 }  // namespace headrace::python

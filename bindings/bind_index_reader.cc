@@ -316,17 +316,14 @@ nb::object start_entries(std::vector<OpenStore> stores, nb::handle index, nb::ha
 
 void bind_index_reader(Module& module) {
   Class<IndexReader>(module, "IndexReader")
-      .def(nb::init<nb::handle_t<IndexHandle>, const nb::object&>(), nb::arg("index"),
-           nb::arg("stores"))
-      .def("start", &IndexReader::start, nb::arg("indices"), nb::arg("into") = nb::none(),
-           nb::arg("packed").none() = nb::none(), nb::arg("places") = nb::none())
-      .def("members", &IndexReader::members, nb::arg("skip_errors"),
-           nb::arg("on_progress").none() = nb::none())
-      .def("start_shard", &IndexReader::start_shard, nb::arg("entry"), nb::kw_only(),
-           nb::arg("first"), nb::arg("offset"), nb::arg("first_key"), nb::arg("end").none(),
-           nb::arg("count").none(), nb::arg("fields"), nb::arg("seed"), nb::arg("epoch"),
-           nb::arg("verify"), nb::arg("asks_checksum"), nb::arg("likely_end_offset").none(),
-           nb::arg("piece_bytes"), nb::arg("window"), nb::arg("max_ready_bytes"))
+      .def(nb::init<nb::handle_t<IndexHandle>, const nb::object&>(), "index"_a, "stores"_a)
+      .def("start", &IndexReader::start, "indices"_a, "into"_a = nb::none(),
+           "packed"_a.none() = nb::none(), "places"_a = nb::none())
+      .def("members", &IndexReader::members, "skip_errors"_a, "on_progress"_a.none() = nb::none())
+      .def("start_shard", &IndexReader::start_shard, "entry"_a, nb::kw_only(), "first"_a,
+           "offset"_a, "first_key"_a, "end"_a.none(), "count"_a.none(), "fields"_a, "seed"_a,
+           "epoch"_a, "verify"_a, "asks_checksum"_a, "likely_end_offset"_a.none(), "piece_bytes"_a,
+           "window"_a, "max_ready_bytes"_a)
       .def_prop_ro("expected_object_bytes", &IndexReader::expected_object_bytes)
       .def_prop_ro("useful_ahead", &IndexReader::useful_ahead)
       .def_prop_ro("useful_in_flight", &IndexReader::useful_in_flight);

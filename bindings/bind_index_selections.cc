@@ -172,19 +172,19 @@ nb::object filter_index(const IndexHandle& self, const nb::args& args, const nb:
 
 // Indexes of some of the entries, or of others made from them.
 void bind_index_selections(Class<IndexHandle>& index_class) {
-  index_class.def("__add__", &add, nb::arg("other"))
+  index_class.def("__add__", &add, "other"_a)
       .def(
           "select",
           [](const IndexHandle& self, nb::handle indices) {
             return select_positions(*self.index, to_positions(indices, self.index->size()));
           },
-          nb::arg("indices"))
+          "indices"_a)
       .def("filter", &filter_index)
-      .def("windows", &windows_of, nb::arg("window_bytes"), nb::arg("stride_bytes") = nb::none(),
-           nb::kw_only(), nb::arg("begins") = nb::none(), nb::arg("ends") = nb::none())
-      .def_static("concat", &concat_indexes, nb::arg("indexes"))
-      .def("at", &index_at, nb::arg("url"), nb::kw_only(), nb::arg("keep_generations") = false)
-      .def("rebased", &index_rebased, nb::arg("url"));
+      .def("windows", &windows_of, "window_bytes"_a, "stride_bytes"_a = nb::none(), nb::kw_only(),
+           "begins"_a = nb::none(), "ends"_a = nb::none())
+      .def_static("concat", &concat_indexes, "indexes"_a)
+      .def("at", &index_at, "url"_a, nb::kw_only(), "keep_generations"_a = false)
+      .def("rebased", &index_rebased, "url"_a);
 }
 
 }  // namespace headrace::python

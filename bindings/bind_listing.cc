@@ -77,8 +77,7 @@ nb::tuple ListingHandle::progress() const {
 void bind_listing(Module& module) {
   Class<ListingHandle>(module, "Listing")
       .def("next", &ListingHandle::next)
-      .def("index", &ListingHandle::index, nb::arg("root"),
-           nb::arg("on_progress").none() = nb::none())
+      .def("index", &ListingHandle::index, "root"_a, "on_progress"_a.none() = nb::none())
       .def("cancel", &ListingHandle::cancel)
       .def("progress", &ListingHandle::progress);
 }

@@ -19,19 +19,19 @@ using std::chrono::system_clock;
 nb::object to_datetime(system_clock::time_point time) {
   if (time == system_clock::time_point{}) return nb::none();
   const nb::object datetime = imported("datetime");
-  const nb::object epoch = datetime.attr("datetime")(
-      1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
+  const nb::object epoch =
+      datetime.attr("datetime")(1970, 1, 1, "tzinfo"_a = datetime.attr("timezone").attr("utc"));
   const int64_t since_us = duration_cast<microseconds>(time.time_since_epoch()).count();
-  return epoch + datetime.attr("timedelta")(nb::arg("microseconds") = since_us);
+  return epoch + datetime.attr("timedelta")("microseconds"_a = since_us);
 }
 
 system_clock::time_point from_datetime(nb::handle time) {
   const nb::object datetime = imported("datetime");
-  const nb::object epoch = datetime.attr("datetime")(
-      1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
+  const nb::object epoch =
+      datetime.attr("datetime")(1970, 1, 1, "tzinfo"_a = datetime.attr("timezone").attr("utc"));
   const nb::object since = nb::borrow(time) - epoch;
-  const nb::object since_us = nb::object(
-      since.attr("__floordiv__")(datetime.attr("timedelta")(nb::arg("microseconds") = 1)));
+  const nb::object since_us =
+      nb::object(since.attr("__floordiv__")(datetime.attr("timedelta")("microseconds"_a = 1)));
   return system_clock::time_point(microseconds(nb::cast<int64_t>(since_us)));
 }
 
@@ -96,11 +96,10 @@ nb::object reduce(nb::handle self) {
 
 void bind_object_info(Module& module) {
   Class<ObjectInfo>(module, "ObjectInfo", nb::is_final())
-      .def("__init__", &construct, nb::arg("name"), nb::arg("size_bytes") = nb::none(),
-           nb::arg("generation") = "", nb::arg("crc32c") = nb::none(), nb::arg("content_type") = "",
-           nb::arg("content_encoding") = "", nb::arg("updated") = nb::none(),
-           nb::arg("storage_class") = "", nb::arg("component_count") = 0,
-           nb::arg("metageneration") = 0, nb::arg("checksum") = nb::none())
+      .def("__init__", &construct, "name"_a, "size_bytes"_a = nb::none(), "generation"_a = "",
+           "crc32c"_a = nb::none(), "content_type"_a = "", "content_encoding"_a = "",
+           "updated"_a = nb::none(), "storage_class"_a = "", "component_count"_a = 0,
+           "metageneration"_a = 0, "checksum"_a = nb::none())
       .def_prop_ro("name", [](const ObjectInfo& self) { return to_str(self.name); })
       .def_prop_ro("size_bytes", &size_of)
       .def_prop_ro("generation", [](const ObjectInfo& self) { return to_str(self.generation); })
@@ -122,7 +121,7 @@ void bind_object_info(Module& module) {
             if (!nb::isinstance<ObjectInfo>(other)) return nb::borrow(Py_NotImplemented);
             return nb::bool_(self == *nb::inst_ptr<ObjectInfo>(other));
           },
-          nb::arg("other").none())
+          "other"_a.none())
       .def("__hash__",
            [](const ObjectInfo& self) {
              return nb::hash(nb::make_tuple(to_str(self.name), to_str(self.generation)));

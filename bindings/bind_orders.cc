@@ -1,6 +1,5 @@
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -59,7 +58,7 @@ void bind_lookups(Class<AnyOrder>& order) {
           [](const AnyOrder& self, int64_t position) {
             return self.index(checked_position(position, self.count()));
           },
-          nb::arg("position"))
+          "position"_a)
       .def(
           "indices",
           [](const AnyOrder& self, int64_t begin, int64_t end, int64_t step) {
@@ -75,7 +74,7 @@ void bind_lookups(Class<AnyOrder>& order) {
               }
             });
           },
-          nb::arg("begin"), nb::arg("end"), nb::arg("step") = 1)
+          "begin"_a, "end"_a, "step"_a = 1)
       .def(
           "pick",
           [](const AnyOrder& self, nb::handle positions) {
@@ -87,7 +86,7 @@ void bind_lookups(Class<AnyOrder>& order) {
               }
             });
           },
-          nb::arg("positions"));
+          "positions"_a);
 }
 
 }  // namespace
@@ -100,7 +99,7 @@ void bind_orders(Module& module) {
         if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
         new (self) Order(count, seed, epoch, shuffle);
       },
-      nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("shuffle"));
+      "count"_a, "seed"_a, "epoch"_a, "shuffle"_a);
   bind_lookups(order);
   Class<BlockOrder> blocks(module, "BlockOrder", nb::is_final());
   blocks.def(
@@ -113,8 +112,7 @@ void bind_orders(Module& module) {
         }
         new (self) BlockOrder(count, seed, epoch, block_size, window_blocks);
       },
-      nb::arg("count"), nb::arg("seed"), nb::arg("epoch"), nb::arg("block_size"),
-      nb::arg("window_blocks"));
+      "count"_a, "seed"_a, "epoch"_a, "block_size"_a, "window_blocks"_a);
   bind_lookups(blocks);
   Class<DrawTableHandle>(module, "DrawTable", nb::is_final())
       .def(
@@ -124,7 +122,7 @@ void bind_orders(Module& module) {
             new (self) DrawTableHandle{value_or_raise(
                 without_gil([&held](MayBlock) { return DrawTable::make(held.values<double>()); }))};
           },
-          nb::arg("weights"))
+          "weights"_a)
       .def("__len__", [](const DrawTableHandle& self) { return self.table->size(); });
   Class<WeightedOrder> weighted(module, "WeightedOrder", nb::is_final());
   weighted.def(
@@ -134,7 +132,7 @@ void bind_orders(Module& module) {
         if (count > uint64_t{INT64_MAX}) throw nb::value_error("count is 2^63 or more");
         new (self) WeightedOrder(handle.table, count, seed, epoch);
       },
-      nb::arg("table"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"));
+      "table"_a, "count"_a, "seed"_a, "epoch"_a);
   bind_lookups(weighted);
   Class<MixtureScheduleHandle>(module, "MixtureSchedule", nb::is_final())
       .def(
@@ -146,7 +144,7 @@ void bind_orders(Module& module) {
                   return MixtureSchedule::create(held.values<double>());
                 })))};
           },
-          nb::arg("weights"))
+          "weights"_a)
       .def_prop_ro("parts", [](const MixtureScheduleHandle& self) {
         const std::span<const uint64_t> parts = self.schedule->parts();
         return std::vector<uint64_t>(parts.begin(), parts.end());
@@ -161,8 +159,7 @@ void bind_orders(Module& module) {
         new (self) MixtureOrder(value_or_raise(
             MixtureOrder::create(handle.schedule, counts, count, seed, epoch, shuffle)));
       },
-      nb::arg("schedule"), nb::arg("counts"), nb::arg("count"), nb::arg("seed"), nb::arg("epoch"),
-      nb::arg("shuffle"));
+      "schedule"_a, "counts"_a, "count"_a, "seed"_a, "epoch"_a, "shuffle"_a);
   bind_lookups(mixture);
 }
 

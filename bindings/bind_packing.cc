@@ -1,8 +1,6 @@
 // Plans that assign samples to shards, and the headers of shards.
 #include <algorithm>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "bind.h"
 #include "convert.h"
@@ -113,31 +111,29 @@ void bind_packing(Module& module) {
             new (self) PackPlan(make_plan(index, max_shard_bytes, max_shard_samples, shuffle, seed,
                                           std::move(label), documents));
           },
-          nb::arg("index"), nb::kw_only(), nb::arg("max_shard_bytes"),
-          nb::arg("max_shard_samples").none(), nb::arg("shuffle"), nb::arg("seed"),
-          nb::arg("label").none(), nb::arg("documents"))
+          "index"_a, nb::kw_only(), "max_shard_bytes"_a, "max_shard_samples"_a.none(), "shuffle"_a,
+          "seed"_a, "label"_a.none(), "documents"_a)
       .def_prop_ro("sample_count", &PackPlan::sample_count)
       .def_prop_ro("shard_count", &PackPlan::shard_count)
       .def_prop_ro("has_given_ranges", &PackPlan::has_given_ranges)
       .def_prop_ro("left_out_count", &PackPlan::left_out_count)
       .def_prop_ro("first_left_out",
                    [](const PackPlan& self) { return to_str(self.first_left_out()); })
-      .def("shard", &shard, nb::arg("i"))
+      .def("shard", &shard, "i"_a)
       .def(
           "source_bytes",
           [](const PackPlan& self, size_t begin, size_t end) {
             const PackPlan::Samples samples = checked(self, begin, end);
             return without_gil([&](MayBlock) { return self.source_bytes(samples); });
           },
-          nb::arg("begin"), nb::arg("end"))
-      .def("piece", &piece, nb::arg("begin"), nb::arg("end"), nb::arg("max_bytes"),
-           nb::keep_alive<0, 1>());
+          "begin"_a, "end"_a)
+      .def("piece", &piece, "begin"_a, "end"_a, "max_bytes"_a, nb::keep_alive<0, 1>());
 
   Class<PackPiece>(module, "PackPiece")
       .def_prop_ro("begin", [](const PackPiece& self) { return self.piece.samples.begin; })
       .def_prop_ro("end", [](const PackPiece& self) { return self.piece.samples.end; })
       .def_prop_ro("size_bytes", [](const PackPiece& self) { return self.piece.size_bytes; })
-      .def("lay_out", &lay_out, nb::arg("into"))
+      .def("lay_out", &lay_out, "into"_a)
       .def("describe", &describe);
 
   Class<PackedFiles>(module, "PackedFiles")
@@ -147,17 +143,17 @@ void bind_packing(Module& module) {
           [](PackedFiles& self, const PackPiece& piece, uint64_t offset) {
             piece.plan.add_files(piece.piece, offset, self.files);
           },
-          nb::arg("piece"), nb::arg("offset_bytes"))
+          "piece"_a, "offset_bytes"_a)
       .def(
           "add",
           [](PackedFiles& self, const Text& name, uint64_t begin, uint64_t end) {
             const std::string text = name;
             self.files.add(text, {.begin = begin, .end = end});
           },
-          nb::arg("name"), nb::arg("begin"), nb::arg("end"))
-      .def("index", &PackedFiles::index, nb::arg("shard"));
+          "name"_a, "begin"_a, "end"_a)
+      .def("index", &PackedFiles::index, "shard"_a);
 
-  module.def("tar_header", &header, nb::arg("name"), nb::arg("size_bytes"));
+  module.def("tar_header", &header, "name"_a, "size_bytes"_a);
 }
 
 }  // namespace headrace::python

@@ -36,8 +36,8 @@ nb::tuple plan(const Pairs& chunks, uint64_t end, uint64_t max_gap_bytes,
 }  // namespace
 
 void bind_parquet(Module& module) {
-  module.def("plan_column_chunks", &plan, nb::arg("chunks"), nb::arg("end"),
-             nb::arg("max_gap_bytes"), nb::arg("max_request_bytes"));
+  module.def("plan_column_chunks", &plan, "chunks"_a, "end"_a, "max_gap_bytes"_a,
+             "max_request_bytes"_a);
 }
 
 }  // namespace headrace::python

@@ -6,7 +6,6 @@
 #include "convert.h"
 #include "errors.h"
 #include "headrace/dataset/sample_seeds.h"
-#include "headrace/format/object_info.h"
 #include "object_index.h"
 #include "sample.h"
 
@@ -124,7 +123,7 @@ nb::object to_numpy(nb::handle self) {
 
 nb::object to_tensor(nb::handle self) {
   const nb::object torch = imported("torch");
-  const nb::arg_v dtype = nb::arg("dtype") = torch.attr("uint8");
+  const nb::arg_v dtype = "dtype"_a = torch.attr("uint8");
   // torch.frombuffer raises for an empty buffer.
   if (nb::inst_ptr<Sample>(self)->bytes().empty()) {
     const nb::object empty = attribute(torch, "empty");
@@ -140,9 +139,8 @@ void bind_sample(Module& module) {
   Class<Sample>(module, "Sample", nb::type_slots(sample_slots), nb::is_final())
       .def(nb::init<nb::handle, nb::str, std::string_view, nb::str, std::optional<size_t>,
                     std::optional<uint64_t>, nb::object>(),
-           nb::arg("data"), nb::arg("url") = "", nb::arg("generation") = "", nb::arg("name") = "",
-           nb::arg("index") = nb::none(), nb::kw_only(), nb::arg("seed") = nb::none(),
-           nb::arg("label") = nb::none())
+           "data"_a, "url"_a = "", "generation"_a = "", "name"_a = "", "index"_a = nb::none(),
+           nb::kw_only(), "seed"_a = nb::none(), "label"_a = nb::none())
       .def_prop_ro("name", &Sample::name)
       .def_prop_ro("url", &Sample::url)
       .def_prop_ro("index", [](const Sample& self) { return self.position(); })
@@ -153,7 +151,7 @@ void bind_sample(Module& module) {
       .def_prop_ro("label", &Sample::label)
       .def("__len__", [](const Sample& self) { return self.bytes().size(); })
       .def("bytes", &to_bytes)
-      .def("text", &to_text, nb::arg("encoding") = "utf-8", nb::arg("errors") = "strict")
+      .def("text", &to_text, "encoding"_a = "utf-8", "errors"_a = "strict")
       .def("json", &to_json)
       .def("numpy", &to_numpy)
       .def("tensor", &to_tensor)
@@ -169,8 +167,7 @@ void bind_sample(Module& module) {
         return nb::str("<headrace.Sample {!r}, {} bytes>")
             .attr("format")(self.url(), self.bytes().size());
       });
-  module.def("seed_samples", &seed_samples, nb::arg("samples"), nb::arg("seed"), nb::arg("epoch"),
-             nb::arg("positions"));
+  module.def("seed_samples", &seed_samples, "samples"_a, "seed"_a, "epoch"_a, "positions"_a);
   module.def(
       "label_samples",
       [](nb::list samples, nb::list labels) {
@@ -181,7 +178,7 @@ void bind_sample(Module& module) {
           nb::cast<Sample&>(samples[i]).set_label(nb::borrow(labels[i]));
         }
       },
-      nb::arg("samples"), nb::arg("labels"));
+      "samples"_a, "labels"_a);
 }
 
 }  // namespace headrace::python

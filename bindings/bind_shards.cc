@@ -214,18 +214,17 @@ void bind_shards(Module& module) {
           [](PieceWindowHandle* self, uint64_t max_bytes) {
             new (self) PieceWindowHandle{std::make_shared<PieceWindow>(max_bytes)};
           },
-          nb::arg("max_bytes"));
+          "max_bytes"_a);
   Class<ShardReadHandle>(module, "ShardRead")
       .def("take", &ShardReadHandle::take)
       .def("warnings", &ShardReadHandle::warnings)
       .def("cancel", &ShardReadHandle::cancel)
       .def("close", &ShardReadHandle::close);
-  module.def("sample_index", &sample_index_of, nb::arg("members"), nb::arg("skip_errors"));
-  module.def("shards_of_samples", &shards_of_samples_in, nb::arg("samples"));
-  module.def("sample_seeds", &sample_seeds, nb::arg("seed"), nb::arg("epoch"), nb::arg("begin"),
-             nb::arg("end"));
-  module.def("with_fields", &with_fields_of, nb::arg("samples"), nb::arg("fields"));
-  module.def("split_sample", &split_sample, nb::arg("sample"));
+  module.def("sample_index", &sample_index_of, "members"_a, "skip_errors"_a);
+  module.def("shards_of_samples", &shards_of_samples_in, "samples"_a);
+  module.def("sample_seeds", &sample_seeds, "seed"_a, "epoch"_a, "begin"_a, "end"_a);
+  module.def("with_fields", &with_fields_of, "samples"_a, "fields"_a);
+  module.def("split_sample", &split_sample, "sample"_a);
 }
 
 }  // namespace headrace::python

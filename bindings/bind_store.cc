@@ -2,8 +2,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <limits>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -166,14 +164,14 @@ class StoreHandle {
 
   nb::tuple list_page(Text prefix, Text delimiter, Text page_token, Text start_offset,
                       Text end_offset, uint32_t max_results) const {
-    ObjectPage page = wait_and_take(store().list({.prefix = prefix,
-                                                  .delimiter = delimiter,
-                                                  .page_token = page_token,
-                                                  .start_offset = start_offset,
-                                                  .end_offset = end_offset,
-                                                  .max_results = max_results}));
+    const ColumnPage page = wait_and_take(store().list({.prefix = prefix,
+                                                        .delimiter = delimiter,
+                                                        .page_token = page_token,
+                                                        .start_offset = start_offset,
+                                                        .end_offset = end_offset,
+                                                        .max_results = max_results}));
     nb::list objects, prefixes;
-    for (ObjectInfo& info : page.objects) objects.append(nb::cast(std::move(info)));
+    for (ObjectInfo& info : page.objects()) objects.append(nb::cast(std::move(info)));
     for (const std::string& each : page.prefixes) prefixes.append(to_str(each));
     return nb::make_tuple(objects, prefixes, to_str(page.next_page_token), page.placeholders);
   }
@@ -343,8 +341,9 @@ class StoreHandle {
     for (const ObjectInfo& info : infos) {
       if (info.generation.empty() || !info.crc32c() || info.size_bytes == kUnknownSize) {
         raise(
-            Error(Code::kInvalidArgument,
-                  "its size, generation and CRC-32C must be known before it is joined with others")
+            Error(
+                Code::kInvalidArgument,
+                "its size, generation and CRC-32C must be known before it is composed with others")
                 .with_url(store().url_of(info.name)));
       }
       sources.push_back({.name = info.name,
@@ -400,51 +399,48 @@ OpenStore opened_store(nb::handle store_handle) {
 
 void bind_store(Module& module) {
   Class<StoreHandle>(module, "StoreHandle")
-      .def(nb::init<const EngineHandle&, std::string_view, const nb::dict&>(), nb::arg("engine"),
-           nb::arg("url"), nb::arg("options"))
-      .def("start", &StoreHandle::start, nb::arg("items"), nb::arg("into") = nb::none(),
-           nb::arg("ranges") = nb::none(), nb::arg("sum_kind") = "")
-      .def("start_members", &StoreHandle::start_members, nb::arg("members"))
-      .def("start_scattered", &StoreHandle::start_scattered, nb::arg("items"), nb::arg("places"),
-           nb::kw_only(), nb::arg("sum_kind"))
-      .def("start_indexed", &StoreHandle::start_indexed, nb::arg("index"), nb::arg("indices"),
-           nb::arg("into") = nb::none())
-      .def("list_page", &StoreHandle::list_page, nb::kw_only(), nb::arg("prefix"),
-           nb::arg("delimiter"), nb::arg("page_token"), nb::arg("start_offset"),
-           nb::arg("end_offset"), nb::arg("max_results"))
-      .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), nb::arg("prefix"),
-           nb::arg("start_offset"), nb::arg("end_offset"), nb::arg("only_for_reading"),
-           nb::arg("eager"), nb::arg("max_pages_in_flight"))
-      .def("expect_reads", &StoreHandle::expect_reads, nb::arg("count"))
-      .def("stat", &StoreHandle::stat, nb::arg("name"))
-      .def("stat_many", &StoreHandle::stat_many, nb::arg("names"), nb::arg("missing_ok"))
-      .def("write", &StoreHandle::write, nb::arg("name"), nb::arg("data"), nb::kw_only(),
-           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"))
-      .def("open_writer", &StoreHandle::open_writer, nb::arg("name"), nb::kw_only(),
-           nb::arg("if_generation").none(), nb::arg("content_type"), nb::arg("content_encoding"),
-           nb::arg("part_bytes").none(), nb::arg("expected_size_bytes").none(),
-           nb::arg("max_parts_in_flight"), nb::arg("upload"))
-      .def("list_uploads", &StoreHandle::list_uploads, nb::arg("prefix"))
-      .def("abort_upload", &StoreHandle::abort_upload, nb::arg("name"), nb::arg("upload_id"))
-      .def("remove", &StoreHandle::remove, nb::arg("name"), nb::kw_only(),
-           nb::arg("if_generation").none())
-      .def("copy", &StoreHandle::copy, nb::arg("source_name"), nb::arg("source_generation"),
-           nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
-      .def("rename", &StoreHandle::rename, nb::arg("source_name"), nb::arg("source_generation"),
-           nb::arg("name"), nb::kw_only(), nb::arg("if_generation").none())
-      .def("compose", &StoreHandle::compose, nb::arg("sources"), nb::arg("name"), nb::kw_only(),
-           nb::arg("content_type"), nb::arg("if_generation").none())
-      .def("presigned_url", &StoreHandle::presigned_url, nb::arg("name"), nb::kw_only(),
-           nb::arg("method"), nb::arg("expires_s"))
-      .def("not_compared", &StoreHandle::not_compared, nb::arg("name"), nb::arg("kind"))
-      .def("url_of", &StoreHandle::url_of, nb::arg("name"))
-      .def("written_sums", &StoreHandle::written_sums, nb::arg("in_parts"))
+      .def(nb::init<const EngineHandle&, std::string_view, const nb::dict&>(), "engine"_a, "url"_a,
+           "options"_a)
+      .def("start", &StoreHandle::start, "items"_a, "into"_a = nb::none(), "ranges"_a = nb::none(),
+           "sum_kind"_a = "")
+      .def("start_members", &StoreHandle::start_members, "members"_a)
+      .def("start_scattered", &StoreHandle::start_scattered, "items"_a, "places"_a, nb::kw_only(),
+           "sum_kind"_a)
+      .def("start_indexed", &StoreHandle::start_indexed, "index"_a, "indices"_a,
+           "into"_a = nb::none())
+      .def("list_page", &StoreHandle::list_page, nb::kw_only(), "prefix"_a, "delimiter"_a,
+           "page_token"_a, "start_offset"_a, "end_offset"_a, "max_results"_a)
+      .def("start_listing", &StoreHandle::start_listing, nb::kw_only(), "prefix"_a,
+           "start_offset"_a, "end_offset"_a, "only_for_reading"_a, "eager"_a,
+           "max_pages_in_flight"_a)
+      .def("expect_reads", &StoreHandle::expect_reads, "count"_a)
+      .def("stat", &StoreHandle::stat, "name"_a)
+      .def("stat_many", &StoreHandle::stat_many, "names"_a, "missing_ok"_a)
+      .def("write", &StoreHandle::write, "name"_a, "data"_a, nb::kw_only(),
+           "if_generation"_a.none(), "content_type"_a, "content_encoding"_a)
+      .def("open_writer", &StoreHandle::open_writer, "name"_a, nb::kw_only(),
+           "if_generation"_a.none(), "content_type"_a, "content_encoding"_a, "part_bytes"_a.none(),
+           "expected_size_bytes"_a.none(), "max_parts_in_flight"_a, "upload"_a)
+      .def("list_uploads", &StoreHandle::list_uploads, "prefix"_a)
+      .def("abort_upload", &StoreHandle::abort_upload, "name"_a, "upload_id"_a)
+      .def("remove", &StoreHandle::remove, "name"_a, nb::kw_only(), "if_generation"_a.none())
+      .def("copy", &StoreHandle::copy, "source_name"_a, "source_generation"_a, "name"_a,
+           nb::kw_only(), "if_generation"_a.none())
+      .def("rename", &StoreHandle::rename, "source_name"_a, "source_generation"_a, "name"_a,
+           nb::kw_only(), "if_generation"_a.none())
+      .def("compose", &StoreHandle::compose, "sources"_a, "name"_a, nb::kw_only(), "content_type"_a,
+           "if_generation"_a.none())
+      .def("presigned_url", &StoreHandle::presigned_url, "name"_a, nb::kw_only(), "method"_a,
+           "expires_s"_a)
+      .def("not_compared", &StoreHandle::not_compared, "name"_a, "kind"_a)
+      .def("url_of", &StoreHandle::url_of, "name"_a)
+      .def("written_sums", &StoreHandle::written_sums, "in_parts"_a)
       .def_prop_ro("tells_sums", &StoreHandle::tells_sums)
       .def_prop_ro("expected_object_bytes", &StoreHandle::expected_object_bytes)
       .def_prop_ro("useful_ahead", &StoreHandle::useful_ahead)
       .def_prop_ro("useful_in_flight", &StoreHandle::useful_in_flight);
 
-  module.def("expected_bytes", &expected_bytes, nb::arg("items"), nb::arg("unknown_bytes"));
+  module.def("expected_bytes", &expected_bytes, "items"_a, "unknown_bytes"_a);
 }
 
 }  // namespace headrace::python

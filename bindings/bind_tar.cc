@@ -53,6 +53,6 @@ nb::tuple members_of(nb::handle archive) {
 
 }  // namespace
 
-void bind_tar(Module& module) { module.def("tar_members", &members_of, nb::arg("archive")); }
+void bind_tar(Module& module) { module.def("tar_members", &members_of, "archive"_a); }
 
 }  // namespace headrace::python

@@ -38,7 +38,7 @@ nb::dict to_python(const AttemptRecord& record) {
 }  // namespace
 
 void bind_timeline(Module& module) {
-  module.def("begin_timeline", &begin_timeline, nb::arg("attempts_per_thread"));
+  module.def("begin_timeline", &begin_timeline, "attempts_per_thread"_a);
   module.def("end_timeline", [] {
     const Timeline timeline = end_timeline();
     nb::list attempts;

@@ -69,14 +69,14 @@ uint64_t file_byte(const PackedSequences& packed, uint64_t at) {
 }  // namespace
 
 void bind_tokens(Module& module) {
-  module.def("npy_header_bytes", &header_bytes, nb::arg("beginning"));
-  module.def("npy_header", &header_of, nb::arg("beginning"));
-  module.def("megatron_index", &megatron_of, nb::arg("file"));
+  module.def("npy_header_bytes", &header_bytes, "beginning"_a);
+  module.def("npy_header", &header_of, "beginning"_a);
+  module.def("megatron_index", &megatron_of, "file"_a);
   Class<PackedSequences>(module, "PackedSequences")
-      .def_static("pack", &pack, nb::arg("file"), nb::arg("order"))
-      .def_static("from_parts", &from_parts, nb::arg("parts"))
+      .def_static("pack", &pack, "file"_a, "order"_a)
+      .def_static("from_parts", &from_parts, "parts"_a)
       .def("parts", &parts_of)
-      .def("file_byte", &file_byte, nb::arg("at"))
+      .def("file_byte", &file_byte, "at"_a)
       .def_prop_ro("size_bytes", &PackedSequences::size_bytes);
 }
 

@@ -195,18 +195,18 @@ uint32_t WriterHandle::crc32c() const {
 }
 
 void bind_writer(Module& module) {
-  Class<FileSourceHandle>(module, "FileSource").def(nb::init<int>(), nb::arg("descriptor"));
+  Class<FileSourceHandle>(module, "FileSource").def(nb::init<int>(), "descriptor"_a);
   module.def(
       "write_from",
       [](WriterHandle& writer, const FileSourceHandle& file, uint64_t begin, uint64_t most_bytes) {
         return writer.write_from(file, begin, most_bytes);
       },
-      nb::arg("writer"), nb::arg("file"), nb::arg("begin"), nb::arg("most_bytes"));
+      "writer"_a, "file"_a, "begin"_a, "most_bytes"_a);
   Class<WriterHandle>(module, "ObjectWriter")
-      .def("write", &WriterHandle::write, nb::arg("data"))
-      .def("write_lent", &WriterHandle::write_lent, nb::arg("data"))
+      .def("write", &WriterHandle::write, "data"_a)
+      .def("write_lent", &WriterHandle::write_lent, "data"_a)
       .def("close", &WriterHandle::close)
-      .def("abort", &WriterHandle::abort, nb::kw_only(), nb::arg("patience_s") = 5.0)
+      .def("abort", &WriterHandle::abort, nb::kw_only(), "patience_s"_a = 5.0)
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
@@ -217,7 +217,7 @@ void bind_writer(Module& module) {
               self.abort(5.0);
             }
           },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+          "type"_a.none(), "value"_a.none(), "traceback"_a.none())
       .def_prop_ro("size_bytes", &WriterHandle::size_bytes)
       .def_prop_ro("crc32c", &WriterHandle::crc32c)
       .def_prop_ro("url", &WriterHandle::url)

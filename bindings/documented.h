@@ -19,6 +19,7 @@
 namespace headrace::python {
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 struct Documentation {
   std::string_view name;        // "split_url"; of a member "ObjectIndex.filter"; of the module ""

@@ -1,9 +1,10 @@
 #include "store_options.h"
 
-#include "headrace/store/upload_sums.h"
-
+#include <algorithm>
+#include <array>
 #include <cmath>
-#include <type_traits>
+
+#include "headrace/store/upload_sums.h"
 
 #include "bind_credentials.h"
 
@@ -12,44 +13,36 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// What Python calls an enum's values, in their order. Any other text stands for the first.
+constexpr std::array<const char*, 2> words_of(OnChange) { return {"error", "reread"}; }
+constexpr std::array<const char*, 2> words_of(ContentEncoding) { return {"stored", "decompress"}; }
+constexpr std::array<const char*, 2> words_of(ConditionalWrites) { return {"service", "look"}; }
+constexpr std::array<const char*, 3> words_of(S3Addressing) { return {"auto", "path", "virtual"}; }
+constexpr std::array<const char*, 3> words_of(GetBatchMode) { return {"auto", "always", "never"}; }
+template <class Enum>
+concept HasWords = requires(Enum value) { words_of(value); };
+
 double to_seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1e3; }
 
 void read(nb::handle value, milliseconds& field) {
   // Rounded up, so that a timeout of 0.1 ms does not become 0.
   field = milliseconds(static_cast<int64_t>(std::ceil(nb::cast<double>(value) * 1e3)));
 }
-void read(nb::handle value, OnChange& field) {
-  field = nb::cast<std::string_view>(value) == "reread" ? OnChange::kReread : OnChange::kError;
+template <HasWords Enum>
+void read(nb::handle value, Enum& field) {
+  const auto words = words_of(field);
+  const auto at = std::ranges::find(words, nb::cast<std::string_view>(value));
+  field = static_cast<Enum>(at != words.end() ? at - words.begin() : 0);
 }
 void read(nb::handle value, Verify& field) {
   const bool all = nb::isinstance<nb::str>(value);
   field = all ? Verify::kAll : nb::cast<bool>(value) ? Verify::kCrcs : Verify::kNone;
 }
-void read(nb::handle value, ConditionalWrites& field) {
-  const bool looks = nb::cast<std::string_view>(value) == "look";
-  field = looks ? ConditionalWrites::kLook : ConditionalWrites::kService;
-}
 void read(nb::handle value, std::optional<SumLevel>& field) {
   field = sum_level(nb::cast<std::string_view>(value));
 }
-void read(nb::handle value, ContentEncoding& field) {
-  field = nb::cast<std::string_view>(value) == "decompress" ? ContentEncoding::kDecompress
-                                                            : ContentEncoding::kStored;
-}
 void read(nb::handle value, std::shared_ptr<Credentials>& field) {
   if (!value.is_none()) field = nb::cast<const CredentialsHandle&>(value).shared();
-}
-void read(nb::handle value, S3Addressing& field) {
-  const auto text = nb::cast<std::string_view>(value);
-  field = text == "path"      ? S3Addressing::kPath
-          : text == "virtual" ? S3Addressing::kVirtual
-                              : S3Addressing::kAuto;
-}
-void read(nb::handle value, GetBatchMode& field) {
-  const auto text = nb::cast<std::string_view>(value);
-  field = text == "always"  ? GetBatchMode::kAlways
-          : text == "never" ? GetBatchMode::kNever
-                            : GetBatchMode::kAuto;
 }
 void read(nb::handle value, std::vector<std::byte>& field) {
   const auto bytes = nb::cast<nb::bytes>(value);
@@ -62,30 +55,17 @@ void read(nb::handle value, T& field) {
 }
 
 nb::object show(milliseconds field) { return nb::float_(to_seconds(field)); }
-nb::object show(OnChange field) { return nb::str(field == OnChange::kReread ? "reread" : "error"); }
+template <HasWords Enum>
+nb::object show(const Enum& field) {
+  return nb::str(words_of(field)[static_cast<size_t>(field)]);
+}
 nb::object show(Verify field) {
   if (field == Verify::kAll) return nb::str("all");
   return nb::bool_(field == Verify::kCrcs);
 }
-nb::object show(ContentEncoding field) {
-  return nb::str(field == ContentEncoding::kDecompress ? "decompress" : "stored");
-}
 nb::object show(const std::optional<SumLevel>& field) {
   const std::string_view text = field ? to_string(*field) : "auto";
   return nb::str(text.data(), text.size());
-}
-nb::object show(S3Addressing field) {
-  return nb::str(field == S3Addressing::kPath      ? "path"
-                 : field == S3Addressing::kVirtual ? "virtual"
-                                                   : "auto");
-}
-nb::object show(ConditionalWrites field) {
-  return nb::str(field == ConditionalWrites::kLook ? "look" : "service");
-}
-nb::object show(GetBatchMode field) {
-  return nb::str(field == GetBatchMode::kAlways  ? "always"
-                 : field == GetBatchMode::kNever ? "never"
-                                                 : "auto");
 }
 nb::object show(const std::vector<std::byte>& field) {
   return nb::bytes(field.data(), field.size());
@@ -150,12 +130,12 @@ void visit_fields(StoreOptions& options, Visit&& visit) {
   visit("max_multipart_parts", options.write_limits.max_multipart_parts);
   visit("user_agent_suffix", options.user_agent_suffix);
   visit("temporary_prefix", options.temporary_prefix);
-  visit("join_small_objects", options.join_small_objects);
-  visit("join_max_size_bytes", options.join.max_size_bytes);
-  visit("join_max_objects", options.join.max_objects);
-  visit("join_max_in_flight", options.join.max_in_flight);
-  visit("join_pause_s", options.join.pause);
-  visit("join_sweep_age_s", options.join.sweep_age);
+  visit("compose_small_objects", options.compose_small_objects);
+  visit("compose_max_size_bytes", options.compose.max_size_bytes);
+  visit("compose_max_objects", options.compose.max_objects);
+  visit("compose_max_in_flight", options.compose.max_in_flight);
+  visit("compose_pause_s", options.compose.pause);
+  visit("compose_sweep_age_s", options.compose.sweep_age);
 }
 
 template <class Visit>

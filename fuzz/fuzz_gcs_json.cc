@@ -25,10 +25,10 @@ std::string to_json(const ObjectInfo& info) {
   return json + "}";
 }
 
-std::string to_json(const ObjectPage& page) {
+std::string to_json(const ColumnPage& page) {
   std::string json = "{\"items\":[";
-  for (size_t i = 0; i < page.objects.size(); ++i) {
-    json += cat(i == 0 ? "" : ",", to_json(page.objects[i]));
+  for (size_t i = 0; i < page.size(); ++i) {
+    json += cat(i == 0 ? "" : ",", to_json(page.info(i)));
   }
   json += "],\"prefixes\":[";
   for (size_t i = 0; i < page.prefixes.size(); ++i) {
@@ -58,9 +58,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
 
   if (const Result<ColumnPage> page = parse_gcs_list(json)) {
-    const ObjectPage listed = to_objects(*page);
-    const ObjectPage again = to_objects(parse_gcs_list(to_json(listed)).value());
-    check(again.objects == listed.objects && again.prefixes == listed.prefixes);
+    const ColumnPage listed = *page;
+    const ColumnPage again = parse_gcs_list(to_json(listed)).value();
+    check(again.objects() == listed.objects() && again.prefixes == listed.prefixes);
     check(again.next_page_token == listed.next_page_token);
     check(!parse_gcs_list(cut_off(json, choices)).has_value());
   } else {

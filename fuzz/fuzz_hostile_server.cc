@@ -133,9 +133,9 @@ class Story {
     options.on_change = (settings_ & 16) != 0 ? OnChange::kReread : OnChange::kError;
     options.content_encoding =
         (settings_ & 32) != 0 ? ContentEncoding::kDecompress : ContentEncoding::kStored;
-    options.join_small_objects = (settings_ & 0xC0) == 0xC0;
-    options.join.max_size_bytes = 8 * kKiB;
-    options.join.pause = milliseconds(1);
+    options.compose_small_objects = (settings_ & 0xC0) == 0xC0;
+    options.compose.max_size_bytes = 8 * kKiB;
+    options.compose.pause = milliseconds(1);
     options.write_limits.min_multipart_part_bytes = 1;
     return options;
   }
@@ -263,9 +263,10 @@ class Story {
     const bool plain = slot.gzip && (settings_ & 32) != 0;  // decompressed here
     if (plain) return;
     check(bytes.size() == slot.range.size_bytes());
-    check(slot.range.begin == slot.asked.begin && slot.range.end <= slot.asked.end);
+    const ByteRange asked = slot.asked_range();
+    check(slot.range.begin == asked.begin && slot.range.end <= asked.end);
     check(std::ranges::none_of(bytes, is_nothing_sent));
-    if (!slot.whole) return;
+    if (slot.is_range()) return;
     check(bytes.size() == slot.object_bytes);
     if ((settings_ & 8) == 0 && !slot.expected.empty()) {
       check(sum_of(slot.expected.kind(), bytes) == slot.expected);

@@ -24,7 +24,7 @@ void append_text(std::string& xml, std::string_view text) {
   }
 }
 
-std::string to_xml(const ObjectPage& page, bool is_encoded) {
+std::string to_xml(const ColumnPage& page, bool is_encoded) {
   const auto append = [](std::string& xml, std::string_view name, std::string_view text) {
     xml += cat("<", name, ">");
     append_text(xml, text);
@@ -34,7 +34,7 @@ std::string to_xml(const ObjectPage& page, bool is_encoded) {
     return is_encoded ? percent_encode_path(name) : std::string(name);
   };
   std::string xml = "<ListBucketResult>";
-  for (const ObjectInfo& info : page.objects) {
+  for (const ObjectInfo& info : page.objects()) {
     xml += "<Contents>";
     append(xml, "Key", named(info.name));
     append(xml, "Size", std::to_string(info.size_bytes));
@@ -51,14 +51,14 @@ std::string to_xml(const ObjectPage& page, bool is_encoded) {
   if (is_encoded) append(xml, "EncodingType", "url");
   append(xml, "IsTruncated", page.next_page_token.empty() ? "false" : "true");
   append(xml, "NextContinuationToken", page.next_page_token);
-  append(xml, "KeyCount", std::to_string(page.objects.size() + page.prefixes.size()));
+  append(xml, "KeyCount", std::to_string(page.size() + page.prefixes.size()));
   return xml + "</ListBucketResult>";
 }
 
 // NUL cannot be written; and a quote at both ends that was not doubled is one that was never there.
-bool fits(const ObjectPage& page, bool is_encoded) {
+bool fits(const ColumnPage& page, bool is_encoded) {
   const auto has_nul = [](std::string_view text) { return text.find('\0') != text.npos; };
-  for (const ObjectInfo& info : page.objects) {
+  for (const ObjectInfo& info : page.objects()) {
     if (unquoted_etag(quoted_etag(info.generation)) != info.generation) return false;
     if (!is_encoded && has_nul(info.name)) return false;
   }
@@ -68,7 +68,7 @@ bool fits(const ObjectPage& page, bool is_encoded) {
 // The same listing, read for the eye and not for speed.
 class SlowReader {
  public:
-  Result<ObjectPage> read(std::string_view xml) {
+  Result<ColumnPage> read(std::string_view xml) {
     XmlDocument document;
     // By another name it is one if it says whether it goes on, which is required below.
     if (!document.parse(xml) || document.root_name() == "Error") return corrupt("root");
@@ -76,9 +76,9 @@ class SlowReader {
     const std::string encoding = only(root, "EncodingType").value_or("");
     if (!encoding.empty() && encoding != "url") return corrupt("EncodingType");
     is_encoded_ = encoding == "url";
-    ObjectPage page;
+    ColumnPage page;
     for (const pugi::xml_node& child : root.children()) {
-      if (xml_name(child) == "Contents") page.objects.push_back(object_of(child));
+      if (xml_name(child) == "Contents") page.add(object_of(child));
       if (xml_name(child) != "CommonPrefixes") continue;
       for (const pugi::xml_node& prefix : child.children()) {
         if (xml_name(prefix) == "Prefix") page.prefixes.push_back(name_of(leaf(prefix)));
@@ -90,7 +90,7 @@ class SlowReader {
     require((truncated == "true") != page.next_page_token.empty());
     if (const std::optional<std::string> text = only(root, "KeyCount")) {
       const uint64_t count = number_of(*text);
-      require(count == page.objects.size() || count == page.objects.size() + page.prefixes.size());
+      require(count == page.size() || count == page.size() + page.prefixes.size());
     }
     if (!is_good_) return corrupt("contents");
     return page;
@@ -141,20 +141,20 @@ class SlowReader {
   bool is_encoded_ = false, is_good_ = true;
 };
 
-void check_same(const ObjectPage& a, const ObjectPage& b) {
-  check(a.objects == b.objects && a.prefixes == b.prefixes);
+void check_same(const ColumnPage& a, const ColumnPage& b) {
+  check(a.objects() == b.objects() && a.prefixes == b.prefixes);
   check(a.next_page_token == b.next_page_token);
 }
 
-Result<ObjectPage> objects_of(std::string_view xml) {
+Result<ColumnPage> objects_of(std::string_view xml) {
   const Result<ColumnPage> page = parse_s3_list(xml);
   if (!page) return std::unexpected(page.error());
-  return to_objects(*page);
+  return *page;
 }
 
 void check_listing(std::string_view xml, fuzz::Choices& choices) {
-  const Result<ObjectPage> page = objects_of(xml);
-  const Result<ObjectPage> slow = SlowReader().read(xml);
+  const Result<ColumnPage> page = objects_of(xml);
+  const Result<ColumnPage> slow = SlowReader().read(xml);
   if (!page) {
     check(page.error().code() == Code::kCorrupt);
     // pugixml takes more for a document: declarations of types, text in front of the root.
@@ -162,17 +162,17 @@ void check_listing(std::string_view xml, fuzz::Choices& choices) {
   }
   check(slow.has_value());
   check_same(*page, *slow);
-  for (const ObjectInfo& info : page->objects) check(!info.name.empty());
+  for (const ObjectInfo& info : page->objects()) check(!info.name.empty());
   for (const bool is_encoded : {false, true}) {
     if (!fits(*page, is_encoded)) continue;
     const std::string written = to_xml(*page, is_encoded);
-    const Result<ObjectPage> again = objects_of(written);
+    const Result<ColumnPage> again = objects_of(written);
     check(again.has_value());
     check_same(*page, *again);
     check(!objects_of(std::string_view(written).substr(0, choices() % written.size())));
   }
   // A comment may stand behind the listing: without it, it is the same.
-  if (const Result<ObjectPage> cut = objects_of(xml.substr(0, choices() % xml.size()))) {
+  if (const Result<ColumnPage> cut = objects_of(xml.substr(0, choices() % xml.size()))) {
     check_same(*page, *cut);
   }
 }

@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "headrace/base/ascii.h"
 #include "headrace/base/fork.h"
@@ -103,9 +100,9 @@ Result<void> validate(const StoreOptions& options) {
       positive("retry.max_attempts", options.retry.max_attempts),
       positive("max_in_flight", options.max_in_flight),
       positive("initial_in_flight", options.initial_in_flight),
-      positive("join.max_size_bytes", options.join.max_size_bytes),
-      positive("join.max_in_flight", options.join.max_in_flight),
-      positive("join.pause", options.join.pause),
+      positive("compose.max_size_bytes", options.compose.max_size_bytes),
+      positive("compose.max_in_flight", options.compose.max_in_flight),
+      positive("compose.pause", options.compose.pause),
       positive("get_batch.max_size_bytes", options.get_batch.max_size_bytes),
       positive("get_batch.max_objects", options.get_batch.max_objects),
       positive("get_batch.max_in_flight", options.get_batch.max_in_flight),
@@ -141,20 +138,20 @@ Result<void> validate(const StoreOptions& options) {
   if (options.retry.backoff_multiplier < 1) {
     return invalid_argument("retry.backoff_multiplier must be at least 1");
   }
-  if (options.join.sweep_age < std::chrono::milliseconds(0)) {
-    return invalid_argument("join.sweep_age must not be negative");
+  if (options.compose.sweep_age < std::chrono::milliseconds(0)) {
+    return invalid_argument("compose.sweep_age must not be negative");
   }
   return {};
 }
 
-// Whether small objects of a store can be joined, which composes as many.
-Result<void> check_join(const Url& url, uint32_t max_sources, const StoreOptions& options) {
+// Whether small objects can be composed on a store that composes as many.
+Result<void> check_compose(const Url& url, uint32_t max_sources, const StoreOptions& options) {
   if (max_sources == 0) {
-    return invalid_argument(url.to_string(), ": objects cannot be joined on ",
+    return invalid_argument(url.to_string(), ": objects cannot be composed on ",
                             to_string(url.scheme), ":// stores");
   }
-  if (options.join.max_objects < 2 || options.join.max_objects > max_sources) {
-    return invalid_argument("join.max_objects is ", options.join.max_objects,
+  if (options.compose.max_objects < 2 || options.compose.max_objects > max_sources) {
+    return invalid_argument("compose.max_objects is ", options.compose.max_objects,
                             "; it must be from 2 to ", max_sources);
   }
   return {};
@@ -220,6 +217,7 @@ Engine::Engine(const EngineOptions& options) : state_(std::make_shared<State>())
   resources.pool->set_on_room([weak = std::weak_ptr<State>(state_)] {
     if (const std::shared_ptr<State> alive = weak.lock()) alive->pump_all();
   });
+  resources.io_threads.front()->trim_when_unused(resources.pool);
 }
 
 Engine::~Engine() {
@@ -423,9 +421,10 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
                                      reach, bucket ? bucket->remote() : nullptr);
     return std::make_shared<HttpStore>(std::move(remote), its_options, std::move(bucket));
   };
-  // And what is copied through here, or joined, is read by it: as it is stored, and not in groups.
+  // And what is copied through here, or composed, is read by it: as it is stored, and not in
+  // groups.
   const bool is_plain = options.content_encoding == ContentEncoding::kStored &&
-                        !protocol->transforms() && !options.join_small_objects;
+                        !protocol->transforms() && !options.compose_small_objects;
   std::shared_ptr<HttpStore> store, bucket;
   if (root.is_bucket() && is_plain) {
     store = bucket = store_with(std::move(protocol), options, nullptr);
@@ -441,8 +440,8 @@ Result<std::shared_ptr<ObjectStore>> Engine::State::open(const Url& url,
     store = store_with(std::move(protocol), options, bucket);
   }
   std::unique_ptr<Fetcher> fetcher;
-  if (options.join_small_objects) {
-    if (Result<void> good = check_join(url, store->max_compose_sources(), options); !good) {
+  if (options.compose_small_objects) {
+    if (Result<void> good = check_compose(url, store->max_compose_sources(), options); !good) {
       return std::unexpected(std::move(good.error()));
     }
     fetcher = compose_fetcher({.store = std::move(bucket), .root = root}, options);
@@ -462,8 +461,8 @@ Result<std::shared_ptr<ObjectStore>> Engine::open(const Url& url, const StoreOpt
       Result<std::shared_ptr<ObjectStore>> store =
           open_file_store(url, options, state_->resources->pool, state_->file_pool,
                           state_->file_metrics, state_->resources->writers, state_->log);
-      if (!store || !options.join_small_objects) return store;
-      if (Result<void> good = check_join(url, (*store)->max_compose_sources(), options); !good) {
+      if (!store || !options.compose_small_objects) return store;
+      if (Result<void> good = check_compose(url, (*store)->max_compose_sources(), options); !good) {
         return std::unexpected(std::move(good.error()));
       }
       return store;
@@ -522,6 +521,7 @@ void Engine::stop() {
     lane->thread().post([lane] { lane->close(); });
   }
   for (const std::shared_ptr<IoThread>& thread : resources.io_threads) thread->join();
+  resources.pool->set_on_surplus(nullptr);  // nobody trims it any more
 }
 
 std::vector<std::string> Engine::take_warnings() { return state_->warnings->take(); }

@@ -133,9 +133,9 @@ TEST_F(EngineTest, ListsPageByPageInOrder) {
   ListRequest request;
   int pages = 0;
   do {
-    Result<ObjectPage> page = take(store->list(request));
+    Result<ColumnPage> page = take(store->list(request));
     ASSERT_TRUE(page.has_value()) << page.error().to_string();
-    for (const ObjectInfo& info : page->objects) names.push_back(info.name);
+    for (const ObjectInfo& info : page->objects()) names.push_back(info.name);
     request.page_token = page->next_page_token;
     ++pages;
   } while (!request.page_token.empty());

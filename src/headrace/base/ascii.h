@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
+#include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +34,26 @@ constexpr int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   const char lower = ascii_lower(c);
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// The number that all of `text` is: digits alone, and for signed types a '-' before them. None if
+// it is something else, or does not fit.
+template <std::integral Number = uint64_t>
+std::optional<Number> parse_number(std::string_view text, int base = 10) {
+  Number number = 0;
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [parsed, error] = std::from_chars(begin, end, number, base);
+  return error == std::errc() && parsed == end ? std::optional(number) : std::nullopt;
+}
+
+constexpr bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+// Without blanks at both ends.
+constexpr std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
 }
 
 // Visible characters of ASCII: what a request target may consist of.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <utility>
 
 #include "headrace/base/fork.h"
@@ -191,7 +192,11 @@ Block BlockPool::make(uint64_t size_bytes) {
   std::byte* data = size_class < kClassCount ? nullptr : map(charged);
   {
     const Lock lock(mutex_);
-    if (size_class < kClassCount) data = take(size_class);
+    if (size_class < kClassCount) {
+      data = take(size_class);
+    } else {
+      make_room_for_pages();
+    }
     if (data != nullptr) ++blocks_out_;
   }
   if (data == nullptr) {
@@ -259,8 +264,12 @@ std::byte* BlockPool::take(size_t size_class) {
     // The first block of the slab is handed out first: pages are touched in order.
     for (uint64_t i = count; i > 0; --i) free.cold.push_back(slab + (i - 1) * block_bytes);
   }
+  if (free.warm.empty()) make_room_for_pages();
   std::vector<std::byte*>& list = free.warm.empty() ? free.cold : free.warm;
-  if (&list == &free.warm) cached_bytes_ -= block_bytes;
+  if (&list == &free.warm) {
+    cached_bytes_ -= block_bytes;
+    least_cached_bytes_ = std::min(least_cached_bytes_, cached_bytes_);
+  }
   std::byte* data = list.back();
   list.pop_back();
   return data;
@@ -327,14 +336,83 @@ void BlockPool::put_back(std::byte* data, uint64_t size_bytes, uint64_t live) {
   const uint64_t block_bytes = class_bytes(size_class);
   poison(data, block_bytes);
   const uint64_t spare = budget_bytes_ > live ? budget_bytes_ - live : 0;
-  const bool keep = cached_bytes_ + block_bytes <= std::min(spare, budget_bytes_ / 4);
-  if (keep) {
-    cached_bytes_ += block_bytes;
-    free_[size_class].warm.push_back(data);
-  } else {
+  const bool is_surplus = cached_bytes_ + block_bytes > kept_bytes();
+  if (cached_bytes_ + block_bytes > spare || (is_surplus && !on_surplus_)) {
     give_back(data, block_bytes);
     free_[size_class].cold.push_back(data);
+    return;
   }
+  cached_bytes_ += block_bytes;
+  free_[size_class].warm.push_back(data);
+  if (!is_surplus || is_watched_) return;
+  least_cached_bytes_ = cached_bytes_;
+  try {
+    on_surplus_();
+    is_watched_ = true;
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory; the next block will
+  }
+}
+
+void BlockPool::set_on_surplus(std::function<void()> on_surplus) {
+  const bool is_set = on_surplus != nullptr;
+  {
+    const Lock lock(mutex_);
+    on_surplus_ = std::move(on_surplus);
+    is_watched_ = false;
+    least_cached_bytes_ = cached_bytes_;
+  }
+  while (!is_set && trim() == Trimmed::kSome) {
+  }
+}
+
+void BlockPool::forget_surplus() {
+  const Lock lock(mutex_);
+  is_watched_ = false;
+}
+
+BlockPool::Trimmed BlockPool::trim() {
+  const Lock lock(mutex_);
+  collect_all();
+  const uint64_t unused = std::min(least_cached_bytes_, cached_bytes_);
+  const uint64_t surplus = unused > kept_bytes() ? unused - kept_bytes() : 0;
+  const uint64_t given = give_back_warm(std::min(surplus, kMaxTrimBytes));
+  if (given < surplus) {
+    least_cached_bytes_ = unused - given;
+    return Trimmed::kSome;
+  }
+  least_cached_bytes_ = cached_bytes_;
+  is_watched_ = cached_bytes_ > kept_bytes() && on_surplus_;
+  return is_watched_ ? Trimmed::kUnused : Trimmed::kAll;
+}
+
+// Returns to the system at least so much of what is kept, and tells how much: of large blocks
+// first, and of each class those that were freed first.
+uint64_t BlockPool::give_back_warm(uint64_t size_bytes) {
+  uint64_t given = 0;
+  for (size_t size_class = kClassCount; size_class-- > 0 && given < size_bytes;) {
+    const uint64_t block_bytes = class_bytes(size_class);
+    FreeList& free = free_[size_class];
+    const uint64_t wanted = (size_bytes - given + block_bytes - 1) / block_bytes;
+    const size_t count = std::min<size_t>(wanted, free.warm.size());
+    free.cold.reserve(free.cold.size() + count);
+    const auto end = free.warm.begin() + static_cast<ptrdiff_t>(count);
+    for (auto block = free.warm.begin(); block != end; ++block) {
+      give_back(*block, block_bytes);
+      free.cold.push_back(*block);
+    }
+    free.warm.erase(free.warm.begin(), end);
+    cached_bytes_ -= count * block_bytes;
+    given += count * block_bytes;
+  }
+  return given;
+}
+
+// Before pages are used that the process has not: what is kept beyond a quarter makes room for
+// them.
+void BlockPool::make_room_for_pages() {
+  const uint64_t live = live_bytes_.load(std::memory_order_relaxed);
+  const uint64_t most = std::max(kept_bytes(), budget_bytes_ > live ? budget_bytes_ - live : 0);
+  if (cached_bytes_ > most) give_back_warm(cached_bytes_ - most);
 }
 
 void BlockPool::collect_all() {

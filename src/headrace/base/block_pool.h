@@ -97,7 +97,8 @@ struct MemoryUse {
 //
 // Hands out blocks by size class, four classes to a doubling, so that at most a quarter of a block
 // is unused. Blocks of a class are carved from slabs and reused last-freed-first, while they are
-// still in cache. Free memory beyond a quarter of the budget goes back to the system. A sample that
+// still in cache. Free memory beyond a quarter of the budget goes back to the system: at once, or,
+// if somebody sees to that (set_on_surplus()), when nobody has used it for a while. A sample that
 // the user keeps therefore pins one block, never its whole batch.
 // Thread: any.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
@@ -163,6 +164,22 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // stores when a different batch is entitled to the memory.
   void made_room();
 
+  // `on_surplus` is called when there is free memory beyond a quarter of the budget. It is to have
+  // trim() called a while later, and must not use the pool itself. Without it, such memory goes
+  // back to the system as soon as it is free, on the thread that frees it, which may be the user's:
+  // it takes a millisecond for 16 MiB, and as much again when the memory is next written to.
+  void set_on_surplus(std::function<void()> on_surplus);
+  enum class Trimmed : uint8_t {
+    kAll,     // there is no surplus
+    kSome,    // there is more of what nobody has used: to be called again at once
+    kUnused,  // nobody may use what is left: to be called again a while later
+  };
+  // Returns to the system some of what was free since the call before, beyond a quarter of the
+  // budget: a few milliseconds' worth.
+  Trimmed trim();
+  // Nobody will call trim(): whoever was told of the surplus could not see to it.
+  void forget_surplus();
+
   MemoryUse use();
 
  private:
@@ -188,6 +205,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   };
   // Beyond either of these, a thread that frees collects the blocks itself.
   static constexpr uint64_t kMaxFreedCount = 32, kMaxFreedBytes = 1 * kMiB;
+  static constexpr uint64_t kMaxTrimBytes = 32 * kMiB;  // with the lock held
   // In `freed_`, beside the address of the first block. With either of them a block that is freed
   // is collected at once.
   static constexpr uintptr_t kRoomWanted = 1, kClosed = 2, kFlags = 3;
@@ -205,6 +223,9 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   void collect();
   void collect_all() HEADRACE_REQUIRES(mutex_);
   void put_back(std::byte* data, uint64_t size_bytes, uint64_t live) HEADRACE_REQUIRES(mutex_);
+  uint64_t kept_bytes() const { return budget_bytes_ / 4; }
+  uint64_t give_back_warm(uint64_t size_bytes) HEADRACE_REQUIRES(mutex_);
+  void make_room_for_pages() HEADRACE_REQUIRES(mutex_);
   std::byte* take(size_t size_class) HEADRACE_REQUIRES(mutex_);
 
   const uint64_t budget_bytes_;
@@ -220,7 +241,10 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::array<FreeList, kClassCount> free_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Slab> slabs_ HEADRACE_GUARDED_BY(mutex_);
   uint64_t cached_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  uint64_t least_cached_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // since trim() or the last surplus
+  bool is_watched_ HEADRACE_GUARDED_BY(mutex_) = false;          // trim() will be called
   std::function<void()> on_room_ HEADRACE_GUARDED_BY(mutex_);
+  std::function<void()> on_surplus_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

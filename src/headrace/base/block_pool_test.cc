@@ -1,11 +1,14 @@
 #include "headrace/base/block_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
@@ -178,6 +181,118 @@ TEST(BlockPool, FreeBlocksKeptWarmAreAtMostAQuarterOfTheBudget) {
   EXPECT_GT(pool->use().cached_bytes, 0u);
   EXPECT_LE(pool->use().cached_bytes, 4 * kMiB);
   EXPECT_EQ(pool->use().peak_live_bytes, 16 * kMiB);
+}
+
+// How many of these pages have memory.
+uint64_t resident_bytes(const std::byte* data, uint64_t size_bytes) {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> there(size_bytes / page);
+  EXPECT_EQ(::mincore(const_cast<std::byte*>(data), size_bytes, there.data()), 0);
+  return page * static_cast<uint64_t>(
+                    std::ranges::count_if(there, [](auto each) { return (each & 1) != 0; }));
+}
+
+// Blocks of 4 MiB, all of which were written to.
+std::vector<Block> filled(BlockPool& pool, size_t count) {
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < count; ++i) {
+    blocks.push_back(pool.allocate(4 * kMiB));
+    std::memset(blocks.back().data(), 1, blocks.back().size_bytes());
+  }
+  return blocks;
+}
+
+TEST(BlockPool, WhatIsFreeBeyondAQuarterIsKeptUntilItHasBeenUnusedForAWhile) {
+  const auto pool = pool_of(64 * kMiB);
+  int told = 0;
+  pool->set_on_surplus([&told] { ++told; });
+  std::vector<Block> blocks = filled(*pool, 16);
+  std::vector<const std::byte*> places;
+  for (const Block& block : blocks) places.push_back(block.data());
+  blocks.clear();
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(pool->use().cached_bytes, 64 * kMiB);
+  const auto resident = [&places] {
+    uint64_t sum = 0;
+    for (const std::byte* place : places) sum += resident_bytes(place, 4 * kMiB);
+    return sum;
+  };
+  EXPECT_EQ(resident(), 64 * kMiB);
+  // Five were free all the time since it was told.
+  EXPECT_EQ(pool->trim(), BlockPool::Trimmed::kUnused);
+  EXPECT_EQ(pool->use().cached_bytes, 60 * kMiB);
+  EXPECT_EQ(resident(), 60 * kMiB);
+  // Eight of the fifteen blocks are in use once more, so that seven are not.
+  filled(*pool, 8).clear();
+  EXPECT_EQ(pool->trim(), BlockPool::Trimmed::kUnused);
+  EXPECT_EQ(pool->use().cached_bytes, 48 * kMiB);
+  EXPECT_EQ(resident(), 48 * kMiB);
+  EXPECT_EQ(pool->trim(), BlockPool::Trimmed::kAll);
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
+  EXPECT_EQ(resident(), 16 * kMiB);
+  EXPECT_EQ(told, 1);
+  // The memory that went is had again, and is watched again.
+  filled(*pool, 16).clear();
+  EXPECT_EQ(told, 2);
+  pool->set_on_surplus(nullptr);
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
+  filled(*pool, 16).clear();
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
+  EXPECT_EQ(resident(), 16 * kMiB);
+}
+
+TEST(BlockPool, WhatIsFreeAndWhatIsLiveAreNoMoreThanTheBudgetWhoeverSeesToTheSurplus) {
+  const auto pool = pool_of(64 * kMiB);
+  pool->set_on_surplus([] {});
+  std::vector<Block> held = filled(*pool, 12), freed = filled(*pool, 8);
+  freed.clear();
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
+  held.clear();
+  EXPECT_EQ(pool->use().cached_bytes, 64 * kMiB);
+}
+
+TEST(BlockPool, WhatIsKeptMakesRoomForBlocksOfOtherSizes) {
+  const auto pool = pool_of(64 * kMiB);
+  pool->set_on_surplus([] {});
+  std::vector<Block> blocks = filled(*pool, 16);
+  std::vector<const std::byte*> places;
+  for (const Block& block : blocks) places.push_back(block.data());
+  blocks.clear();
+  std::vector<Block> others;
+  for (int i = 0; i < 48; ++i) {
+    others.push_back(pool->allocate(kMiB));
+    std::memset(others.back().data(), 1, kMiB);
+    EXPECT_LE(pool->use().cached_bytes + pool->live_bytes(), 64 * kMiB);
+  }
+  uint64_t resident = 0;
+  for (const std::byte* place : places) resident += resident_bytes(place, 4 * kMiB);
+  EXPECT_EQ(resident, 16 * kMiB);
+  // A quarter stays, as ever.
+  for (int i = 0; i < 16; ++i) others.push_back(pool->allocate(kMiB));
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
+}
+
+TEST(BlockPool, ALargeSurplusIsTrimmedInSeveralSteps) {
+  const auto pool = pool_of(256 * kMiB);
+  pool->set_on_surplus([] {});
+  filled(*pool, 64).clear();
+  EXPECT_EQ(pool->trim(), BlockPool::Trimmed::kUnused);
+  EXPECT_EQ(pool->use().cached_bytes, 252 * kMiB);
+  int steps = 1;
+  while (pool->trim() == BlockPool::Trimmed::kSome) ++steps;
+  EXPECT_EQ(steps, 6);  // of 32 MiB each
+  EXPECT_EQ(pool->use().cached_bytes, 64 * kMiB);
+}
+
+TEST(BlockPool, ASurplusThatNobodyCouldBeToldOfIsToldOfWithTheNextBlock) {
+  const auto pool = pool_of(16 * kMiB);
+  int told = 0;
+  pool->set_on_surplus([&told] {
+    if (++told == 1) throw std::bad_alloc();
+  });
+  filled(*pool, 4).clear();
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
 }
 
 TEST(BlockPool, BlocksOutliveTheirOwnerOfThePool) {

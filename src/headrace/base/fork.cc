@@ -19,18 +19,29 @@ constinit std::atomic<uint64_t> g_epoch = 0;
 // One past the highest word ever used, so that the child need not scan 16,384 empty words.
 constinit std::atomic<uint64_t> g_used_words = 0;
 
-// Held for reading while forks are held off. It prefers the thread that wants to fork: otherwise
-// many readers could keep it waiting for ever.
-constinit pthread_rwlock_t g_forks = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+// One of several is held for reading while forks are held off; who forks has all of them. Threads
+// that never fork thus share no cache line, as long as there are not more of them than locks. Each
+// prefers the thread that wants to fork: otherwise many readers could keep it waiting for ever.
+constexpr size_t kCacheLineBytes = 64;
+struct alignas(kCacheLineBytes) ForkLock {
+  pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+};
+constinit std::array<ForkLock, 16> g_forks{};
+constinit std::atomic<size_t> g_next_lock = 0;
+constinit thread_local ForkLock* t_forks = nullptr;
 constinit thread_local int t_holds = 0;
 
-void before_fork() { pthread_rwlock_wrlock(&g_forks); }
+void before_fork() {
+  for (ForkLock& each : g_forks) pthread_rwlock_wrlock(&each.lock);
+}
 
-void in_parent() { pthread_rwlock_unlock(&g_forks); }
+void in_parent() {
+  for (ForkLock& each : g_forks) pthread_rwlock_unlock(&each.lock);
+}
 
 void in_child() {
-  // Not unlocked: the lock knows its owner by a thread id that the child does not have.
-  g_forks = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+  // Not unlocked: a lock knows its owner by a thread id that the child does not have.
+  for (ForkLock& each : g_forks) each = {};
   g_epoch.fetch_add(1, std::memory_order_relaxed);
   const uint64_t used = g_used_words.load(std::memory_order_relaxed);
   for (uint64_t word = 0; word < used; ++word) {
@@ -48,11 +59,15 @@ const int g_registered = pthread_atfork(&before_fork, &in_parent, &in_child);
 }  // namespace
 
 HoldsOffForks::HoldsOffForks() {
-  if (t_holds++ == 0) pthread_rwlock_rdlock(&g_forks);
+  if (t_holds++ > 0) return;
+  if (t_forks == nullptr) {
+    t_forks = &g_forks[g_next_lock.fetch_add(1, std::memory_order_relaxed) % g_forks.size()];
+  }
+  pthread_rwlock_rdlock(&t_forks->lock);
 }
 
 HoldsOffForks::~HoldsOffForks() {
-  if (--t_holds == 0) pthread_rwlock_unlock(&g_forks);
+  if (--t_holds == 0) pthread_rwlock_unlock(&t_forks->lock);
 }
 
 uint64_t fork_epoch() {

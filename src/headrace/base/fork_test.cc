@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <functional>
 #include <thread>
+#include <vector>
 
 namespace headrace {
 namespace {
@@ -80,6 +81,30 @@ TEST(Fork, AForkWaitsForWhoeverHoldsItOff) {
   has_forked = true;
   other.join();
   EXPECT_TRUE(in_child([] { return in_child([] { return true; }); }));
+}
+
+TEST(Fork, AForkWaitsForEachOfManyThreads) {
+  constexpr int kThreads = 40;
+  std::atomic<int> held = 0, over = 0;
+  std::atomic<bool> is_forking = false, has_forked = false;
+  std::vector<std::thread> others;
+  for (int i = 0; i < kThreads; ++i) {
+    others.emplace_back([&, i] {
+      {
+        const HoldsOffForks here;
+        ++held;
+        while (!is_forking) std::this_thread::yield();
+        for (int turn = 0; turn < 20 * i; ++turn) std::this_thread::yield();
+        ++over;
+      }
+      while (!has_forked) std::this_thread::yield();
+    });
+  }
+  while (held < kThreads) std::this_thread::yield();
+  is_forking = true;
+  EXPECT_TRUE(in_child([&] { return over == kThreads; }));
+  has_forked = true;
+  for (std::thread& each : others) each.join();
 }
 
 TEST(Fork, AForgottenDescriptorStaysOpenInTheChild) {

@@ -1,7 +1,6 @@
 #include "headrace/checkpoint/zip_directory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <string_view>
 #include <unordered_set>
@@ -199,9 +198,7 @@ std::optional<Crc32c> sum_in(std::string_view comment) {
   const std::string_view digits = comment.substr(zip::kComment.size());
   // Only one spelling is accepted, so that no changed bit goes unnoticed.
   if (digits.find_first_not_of(kHexDigits) != digits.npos) return std::nullopt;
-  uint32_t value = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  return Crc32c(value);
+  return Crc32c(*parse_number<uint32_t>(digits, 16));
 }
 
 Result<bool> check_seal(Bytes directory, const End& end, const ZipDirectory& parsed) {

@@ -1,7 +1,6 @@
 #include "headrace/checkpoint/zip_layout.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "headrace/base/ascii.h"

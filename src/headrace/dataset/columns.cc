@@ -1,6 +1,5 @@
 #include "headrace/dataset/columns.h"
 
-#include <algorithm>
 #include <array>
 #include <cassert>
 

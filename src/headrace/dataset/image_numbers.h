@@ -1,13 +1,12 @@
 // Converts values to the numbers of an image and back. Pure.
 #pragma once
 
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
+#include "headrace/base/ascii.h"
 #include "headrace/format/object_info.h"
 
 namespace headrace {
@@ -16,12 +15,7 @@ namespace headrace {
 // one. 0 for anything else.
 inline uint64_t number_of_generation(std::string_view generation) {
   if (generation.empty() || (generation.front() == '0' && generation.size() > 1)) return 0;
-  uint64_t value = 0;
-  const char* const begin = generation.data();
-  const char* const end = begin + generation.size();
-  const auto [parsed, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || parsed != end || value == UINT64_MAX) return 0;
-  return value + 1;
+  return parse_number(generation).value_or(UINT64_MAX) + 1;
 }
 
 // Maps signed numbers to unsigned ones in the same order, so that their differences stay small.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <limits>
 #include <utility>
 
 #include "headrace/dataset/image_numbers.h"

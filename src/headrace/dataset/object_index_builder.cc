@@ -230,7 +230,7 @@ ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
   if (!has_ranges_) return {.count = size_};
   Objects out;
   std::unordered_map<std::string, size_t> known;
-  std::string key;
+  std::string key, key_before;
   rows_.each([&](const EntryRows::Entry& entry) {
     key.clear();
     for (const EntryNumber which :
@@ -243,9 +243,16 @@ ObjectIndexBuilder::Objects ObjectIndexBuilder::find_objects() const {
       key.append(reinterpret_cast<const char*>(&number), sizeof(number));
     }
     key.append(entry.name()).append(entry.generation()).append(as_text(entry.digest()));
+    // Ranges of one object usually come in a row: only the first of them is looked up.
+    if (!out.of_row.empty() && key == key_before) {
+      out.of_row.push_back(out.of_row.back());
+      out.is_first.push_back(false);
+      return;
+    }
     const auto [found, is_new] = known.try_emplace(key, known.size());
     out.of_row.push_back(found->second);
     out.is_first.push_back(is_new);
+    key.swap(key_before);
   });
   out.count = known.size();
   return out;

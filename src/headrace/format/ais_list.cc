@@ -1,6 +1,5 @@
 #include "headrace/format/ais_list.h"
 
-#include <optional>
 #include <utility>
 
 #include "headrace/base/ascii.h"

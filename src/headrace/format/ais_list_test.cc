@@ -82,7 +82,7 @@ TEST(AisList, OfOneObjectIsTheSameInBothForms) {
   const Result<ColumnPage> packed = parse_ais_list_msgpack(ais_msgpack_page("u", "t", entries));
   ASSERT_TRUE(json.has_value()) << json.error().message();
   ASSERT_TRUE(packed.has_value()) << packed.error().message();
-  EXPECT_EQ(to_objects(*json).objects, to_objects(*packed).objects);
+  EXPECT_EQ(json->objects(), packed->objects());
   EXPECT_EQ(json->next_page_token, "u t");
   EXPECT_EQ(packed->next_page_token, "u t");
   EXPECT_EQ(packed->size(), 3u);

@@ -1,8 +1,6 @@
 #include "headrace/format/amz_checksum.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <utility>
 
 #include "headrace/base/ascii.h"
@@ -18,10 +16,8 @@ constexpr uint32_t kMostParts = 10'000;
 
 // "-3" at the end of a value. 0 if it is something else, such as "-0" or "-03".
 uint32_t part_count(std::string_view digits) {
-  uint32_t count = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-  return is_number && digits[0] != '0' && count <= kMostParts ? count : 0;
+  const uint32_t count = parse_number<uint32_t>(digits).value_or(0);
+  return !digits.starts_with('0') && count <= kMostParts ? count : 0;
 }
 
 }  // namespace

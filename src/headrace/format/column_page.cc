@@ -68,12 +68,9 @@ void ColumnPage::keep(size_t begin, size_t end) {
   rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(begin));
 }
 
-ObjectPage to_objects(const ColumnPage& page) {
-  ObjectPage objects{.objects = std::vector<ObjectInfo>(page.size()),
-                     .prefixes = page.prefixes,
-                     .next_page_token = page.next_page_token,
-                     .placeholders = page.placeholders};
-  for (size_t i = 0; i < page.size(); ++i) page.read(i, objects.objects[i]);
+std::vector<ObjectInfo> ColumnPage::objects() const {
+  std::vector<ObjectInfo> objects(size());
+  for (size_t i = 0; i < size(); ++i) read(i, objects[i]);
   return objects;
 }
 

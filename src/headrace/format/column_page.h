@@ -31,7 +31,8 @@ class ColumnPage {
 
   std::vector<std::string> prefixes;  // common prefixes, when a delimiter was asked for
   std::string next_page_token;        // "" on the last page
-  uint32_t placeholders = 0;          // as in ObjectPage
+  // Objects that have the name of the store's root itself, and were left out: 0 or 1.
+  uint32_t placeholders = 0;
 
   size_t size() const { return rows_.size(); }
   bool empty() const { return rows_.empty(); }
@@ -59,6 +60,7 @@ class ColumnPage {
     read(i, info);
     return info;
   }
+  std::vector<ObjectInfo> objects() const;
   uint64_t text_bytes() const { return text_.size(); }
   uint64_t memory_bytes() const { return rows_.capacity() * sizeof(Row) + text_.capacity(); }
   // Keeps only rows [begin, end).
@@ -85,7 +87,5 @@ class ColumnPage {
   std::string text_;
   std::vector<std::string> words_ = {""};
 };
-
-ObjectPage to_objects(const ColumnPage& page);
 
 }  // namespace headrace

@@ -6,16 +6,8 @@
 #include <isa-l/crc.h>
 
 #include "headrace/format/base64.h"
-#include "headrace/format/crc_algebra.h"
 
 namespace headrace {
-namespace {
-
-constexpr uint32_t kCrc32cPolynomial = 0x82F63B78;
-constexpr crc::Shifts<uint32_t> kCrc32cShifts = crc::shifts(kCrc32cPolynomial);
-constexpr crc::Shifts<uint32_t> kCrc32cShiftsBack = crc::shifts_back(kCrc32cPolynomial);
-
-}  // namespace
 
 Crc32c Crc32c::extended(std::span<const std::byte> bytes) const {
   // The library takes an int for the length, and leaves both inversions to its caller.
@@ -29,16 +21,6 @@ Crc32c Crc32c::extended(std::span<const std::byte> bytes) const {
     bytes = bytes.subspan(piece_bytes);
   }
   return Crc32c(~state);
-}
-
-Crc32c Crc32c::joined(Crc32c next, uint64_t next_size_bytes) const {
-  return Crc32c(
-      crc::joined(value_, next.value_, next_size_bytes, kCrc32cShifts, kCrc32cPolynomial));
-}
-
-Crc32c Crc32c::without_last(Crc32c last, uint64_t last_size_bytes) const {
-  return Crc32c(crc::without_last(value_, last.value_, last_size_bytes, kCrc32cShiftsBack,
-                                  kCrc32cPolynomial));
 }
 
 std::string Crc32c::to_base64() const {

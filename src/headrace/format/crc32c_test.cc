@@ -53,13 +53,12 @@ TEST(Crc32c, JoinsSumsOfPiecesOfEveryLength) {
   }
 }
 
-TEST(Crc32c, WithoutItsFirstOrLastPieceIsTheSumOfTheOther) {
+TEST(Crc32c, WithoutItsLastPieceIsTheSumOfTheFirst) {
   const std::vector<std::byte> bytes = random_bytes(10'000, 4);
   const Crc32c whole = Crc32c().extended(bytes);
   for (const size_t cut : {0u, 1u, 7u, 4096u, 9'999u, 10'000u}) {
     const Crc32c first = Crc32c().extended(std::span(bytes).first(cut));
     const Crc32c rest = Crc32c().extended(std::span(bytes).subspan(cut));
-    EXPECT_EQ(whole.without_first(first, bytes.size() - cut), rest) << cut;
     EXPECT_EQ(whole.without_last(rest, bytes.size() - cut), first) << cut;
   }
   for (const uint64_t size_bytes :

@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "headrace/format/crc_algebra.h"
-
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -13,9 +11,7 @@
 namespace headrace {
 namespace {
 
-constexpr uint64_t kCrc64Polynomial = 0x9A6C9329AC4BC9B5;
-constexpr crc::Shifts<uint64_t> kCrc64Shifts = crc::shifts(kCrc64Polynomial);
-constexpr crc::Shifts<uint64_t> kCrc64ShiftsBack = crc::shifts_back(kCrc64Polynomial);
+constexpr uint64_t kPolynomial = Crc64Nvme::kPolynomial;
 
 // [k][b] is what byte b adds to a sum that k more bytes follow.
 using Tables = std::array<std::array<uint64_t, 256>, 8>;
@@ -23,7 +19,7 @@ constexpr Tables kTables = [] {
   Tables tables{};
   for (uint64_t byte = 0; byte < 256; ++byte) {
     uint64_t sum = byte;
-    for (int bit = 0; bit < 8; ++bit) sum = (sum & 1) ? (sum >> 1) ^ kCrc64Polynomial : sum >> 1;
+    for (int bit = 0; bit < 8; ++bit) sum = (sum & 1) ? (sum >> 1) ^ kPolynomial : sum >> 1;
     tables[0][byte] = sum;
   }
   for (size_t k = 1; k < tables.size(); ++k) {
@@ -62,8 +58,7 @@ struct Fold {
   uint64_t first, second;
 };
 constexpr Fold fold_by(uint64_t bits) {
-  return {crc::power_of_x(bits + 63, kCrc64Polynomial),
-          crc::power_of_x(bits - 1, kCrc64Polynomial)};
+  return {crc::power_of_x(bits + 63, kPolynomial), crc::power_of_x(bits - 1, kPolynomial)};
 }
 constexpr Fold kBy128 = fold_by(128), kBy512 = fold_by(512), kBy1024 = fold_by(1024),
                kBy2048 = fold_by(2048);
@@ -182,16 +177,6 @@ Crc64Nvme Crc64Nvme::extended(std::span<const std::byte> bytes) const {
 std::optional<Crc64Nvme> Crc64Nvme::extended(std::span<const std::byte> bytes, Way way) const {
   if (way > fastest_way()) return std::nullopt;
   return Crc64Nvme(~sum(~value_, bytes, way));
-}
-
-Crc64Nvme Crc64Nvme::joined(Crc64Nvme next, uint64_t next_size_bytes) const {
-  return Crc64Nvme(
-      crc::joined(value_, next.value_, next_size_bytes, kCrc64Shifts, kCrc64Polynomial));
-}
-
-Crc64Nvme Crc64Nvme::without_last(Crc64Nvme last, uint64_t last_size_bytes) const {
-  return Crc64Nvme(
-      crc::without_last(value_, last.value_, last_size_bytes, kCrc64ShiftsBack, kCrc64Polynomial));
 }
 
 }  // namespace headrace

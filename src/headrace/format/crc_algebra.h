@@ -77,12 +77,36 @@ constexpr Word joined(Word sum, Word next, uint64_t next_size_bytes, const Shift
   return sum ^ next;
 }
 
-// The reverse: the sum of the bytes before the `last_size_bytes` bytes that `last` covers, if
-// `whole` covers both.
-template <std::unsigned_integral Word>
-constexpr Word without_last(Word whole, Word last, uint64_t last_size_bytes,
-                            const Shifts<Word>& back, Word polynomial) {
-  return joined<Word>(whole ^ last, 0, last_size_bytes, back, polynomial);
-}
+// What all CRCs are: values, of which Sum() is the sum of no bytes. Pieces can be summed
+// separately, in any order, and joined. Thread: any (immutable).
+template <class Sum, std::unsigned_integral Word, Word Polynomial>
+class Value {
+ public:
+  static constexpr Word kPolynomial = Polynomial;
+
+  constexpr Value() = default;
+  constexpr explicit Value(Word value) : value_(value) {}
+
+  constexpr Word value() const { return value_; }
+  // The sum of what this one covers followed by the `next_size_bytes` bytes that `next` covers.
+  // Reads no data: about 35 ns per set bit of the length.
+  Sum joined(Sum next, uint64_t next_size_bytes) const {
+    return Sum(crc::joined(value_, next.value_, next_size_bytes, kShifts, kPolynomial));
+  }
+  // The sum of the bytes before the `last_size_bytes` bytes that `last` covers, if this one covers
+  // both.
+  Sum without_last(Sum last, uint64_t last_size_bytes) const {
+    return Sum(
+        crc::joined(value_ ^ last.value_, Word{0}, last_size_bytes, kShiftsBack, kPolynomial));
+  }
+  constexpr bool operator==(const Value&) const = default;
+
+ protected:
+  Word value_ = 0;
+
+ private:
+  static constexpr Shifts<Word> kShifts = shifts(kPolynomial);
+  static constexpr Shifts<Word> kShiftsBack = shifts_back(kPolynomial);
+};
 
 }  // namespace headrace::crc

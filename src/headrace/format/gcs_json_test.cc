@@ -86,10 +86,10 @@ TEST(GcsList, HasObjectsPrefixesAndAToken) {
   const std::string json =
       cat(R"({"kind":"storage#objects","nextPageToken":"CgZ==","prefixes":["a/","b/"],"items":[)",
           kObject, R"(,{"name":"n","size":"1"}]})");
-  const ObjectPage page = to_objects(parse_gcs_list(json).value());
-  ASSERT_EQ(page.objects.size(), 2u);
-  EXPECT_EQ(page.objects[0], expected_object());
-  EXPECT_EQ(page.objects[1].name, "n");
+  const ColumnPage page = parse_gcs_list(json).value();
+  ASSERT_EQ(page.size(), 2u);
+  EXPECT_EQ(page.info(0), expected_object());
+  EXPECT_EQ(page.info(1).name, "n");
   EXPECT_THAT(page.prefixes, ElementsAre("a/", "b/"));
   EXPECT_EQ(page.next_page_token, "CgZ==");
 }
@@ -97,8 +97,8 @@ TEST(GcsList, HasObjectsPrefixesAndAToken) {
 TEST(GcsList, MayBeEmpty) {
   for (const char* json :
        {R"({"kind":"storage#objects"})", R"({})", R"({"items":[],"prefixes":null})"}) {
-    const ObjectPage page = to_objects(parse_gcs_list(json).value());
-    EXPECT_TRUE(page.objects.empty());
+    const ColumnPage page = parse_gcs_list(json).value();
+    EXPECT_TRUE(page.empty());
     EXPECT_TRUE(page.prefixes.empty());
     EXPECT_EQ(page.next_page_token, "");
   }

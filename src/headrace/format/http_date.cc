@@ -1,8 +1,9 @@
 #include "headrace/format/http_date.h"
 
 #include <array>
-#include <charconv>
 #include <cstdint>
+
+#include "headrace/base/ascii.h"
 
 namespace headrace {
 namespace {
@@ -144,14 +145,11 @@ std::optional<system_clock::time_point> parse_http_date(std::string_view text) {
 std::optional<std::chrono::milliseconds> parse_retry_after(std::string_view value,
                                                            system_clock::time_point now) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(1);
-  while (value.starts_with(' ')) value.remove_prefix(1);
-  while (value.ends_with(' ')) value.remove_suffix(1);
+  value = trimmed(value);
   if (value.empty()) return std::nullopt;
   if (value.find_first_not_of("0123456789") == std::string_view::npos) {
-    uint64_t seconds = 0;
-    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), seconds);
-    if (parsed.ec != std::errc() || seconds > 3600) return kLongest;
-    return std::chrono::seconds(seconds);
+    const auto seconds = parse_number(value);
+    return seconds && *seconds <= 3600 ? std::chrono::seconds(*seconds) : kLongest;
   }
   const std::chrono::year_month_day today(std::chrono::floor<std::chrono::days>(now));
   const std::optional<Seconds> date = seconds_of_http_date(value, static_cast<int>(today.year()));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/head_bytes.h"
@@ -12,7 +11,6 @@ namespace headrace {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 // RFC 9110, 5.6.2: what names are made of.
 constexpr auto kTokenCharacters = [] {
@@ -82,12 +80,6 @@ class Lines {
   size_t head_bytes_ = 0;
 };
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // What the fields say about the connection and the body.
 struct Framing {
   bool says_close = false;
@@ -116,11 +108,8 @@ struct Framing {
   static const char* length(std::string_view value, ResponseHead& head) {
     if (head.content_length) return "Content-Length is given twice";
     if (head.chunked) return "it has both Content-Length and Transfer-Encoding";
-    uint64_t bytes = 0;
-    const auto [parsed, error] = std::from_chars(value.begin(), value.end(), bytes);
-    if (error != std::errc{} || parsed != value.end()) return "Content-Length is no number";
-    head.content_length = bytes;
-    return nullptr;
+    head.content_length = parse_number(value);
+    return head.content_length ? nullptr : "Content-Length is no number";
   }
 
   static const char* coding(std::string_view value, ResponseHead& head) {

@@ -1,20 +1,11 @@
 #include "headrace/format/http_range.h"
 
-#include <charconv>
 #include <limits>
 
 #include "headrace/base/ascii.h"
 
 namespace headrace {
 namespace {
-
-std::optional<uint64_t> parse_number(std::string_view text) {
-  // from_chars takes no sign for unsigned types, so only digits get through.
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 bool starts_with_bytes_unit(std::string_view value) {  // range units know no case (RFC 9110 14.1)
   return same_ignoring_case(value.substr(0, 6), "bytes ");

@@ -6,6 +6,7 @@
 #include "headrace/format/http_date.h"
 #include "headrace/format/percent.h"
 #include "headrace/format/xml.h"
+#include "headrace/format/xml_error.h"
 #include "headrace/format/xml_scanner.h"
 
 namespace headrace {

@@ -35,12 +35,4 @@ struct ObjectInfo {
   bool operator==(const ObjectInfo&) const = default;
 };
 
-struct ObjectPage {
-  std::vector<ObjectInfo> objects = {};
-  std::vector<std::string> prefixes = {};  // common prefixes, when a delimiter was asked for
-  std::string next_page_token = {};        // "" on the last page
-  // Objects that have the name of the store's root itself, and were left out: 0 or 1.
-  uint32_t placeholders = 0;
-};
-
 }  // namespace headrace

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -32,14 +31,6 @@ std::optional<Address> parse_address(std::string_view text) {
     return address;
   }
   return std::nullopt;
-}
-
-template <class Integer>
-std::optional<Integer> parse_number(std::string_view text) {
-  Integer value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 bool shares_prefix(const Address& a, const Address& b, unsigned bit_count) {

@@ -1,6 +1,5 @@
 #include "headrace/format/s3_xml.h"
 
-#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -134,11 +133,6 @@ class PageScanner {
   std::string refusal_;
 };
 
-bool to_number(std::string_view text, uint64_t& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 // Turns what a page says into rows, and checks that it does not contradict itself.
 class PageReader {
  public:
@@ -156,11 +150,11 @@ class PageReader {
 
   Result<void> add(const ListedObject& object) {
     if (!decode(object.key) || name_.empty()) return malformed("Key");
-    uint64_t size_bytes = 0;
-    if (!to_number(object.size.text.read(scratch_), size_bytes)) return malformed("Size");
+    const auto size_bytes = parse_number(object.size.text.read(scratch_));
+    if (!size_bytes) return malformed("Size");
     const uint32_t storage_class = page_.word(object.storage_class.text.read(scratch_));
     ColumnPage::Row& row = page_.add(name_, etag_of(object));
-    row.size_bytes = size_bytes;
+    row.size_bytes = *size_bytes;
     row.storage_class = storage_class;
     // Year 1 is how a server written in Go says "never".
     const std::string_view updated = object.updated.text.read(scratch_);
@@ -192,10 +186,9 @@ class PageReader {
     }
     // AWS and MinIO count prefixes, too; Ceph does not.
     const std::string_view key_count = listed.key_count.text.read(scratch_);
-    uint64_t count = 0;
-    if (listed.key_count.is_there &&
-        (!to_number(key_count, count) ||
-         (count != page_.size() + page_.prefixes.size() && count != page_.size()))) {
+    const auto count = parse_number(key_count);
+    if (listed.key_count.is_there && count != page_.size() + page_.prefixes.size() &&
+        count != page_.size()) {
       return corrupt("a listing of ", page_.size(), " objects and ", page_.prefixes.size(),
                      " prefixes with a KeyCount of ", printable_line(key_count, 40));
     }

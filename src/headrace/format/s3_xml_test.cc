@@ -38,10 +38,10 @@ std::string with(std::string_view from, std::string_view to) {
   return page.replace(at, from.size(), to);
 }
 
-Result<ObjectPage> objects_of(std::string_view xml) {
+Result<ColumnPage> objects_of(std::string_view xml) {
   const Result<ColumnPage> page = parse_s3_list(xml);
   if (!page) return std::unexpected(page.error());
-  return to_objects(*page);
+  return *page;
 }
 
 void expect_corrupt(std::string_view xml, std::string_view why) {
@@ -52,30 +52,30 @@ void expect_corrupt(std::string_view xml, std::string_view why) {
 }
 
 TEST(S3Listing, APageHasObjectsPrefixesAndAToken) {
-  const Result<ObjectPage> page = objects_of(kPage);
+  const Result<ColumnPage> page = objects_of(kPage);
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
-  ASSERT_EQ(page->objects.size(), 2u);
-  const ObjectInfo& first = page->objects[0];
+  ASSERT_EQ(page->size(), 2u);
+  const ObjectInfo& first = page->info(0);
   EXPECT_EQ(first.name, std::string("a+/b c d\xC3\xA4\0", 11));
   EXPECT_EQ(first.size_bytes, 5368709121u);
   EXPECT_EQ(first.generation, "25f9e794323b453885f5181f1b624d0b");
   EXPECT_EQ(first.updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
   EXPECT_EQ(first.storage_class, "STANDARD");
   EXPECT_TRUE(first.checksum.empty());
-  EXPECT_EQ(page->objects[1].name, "a+/e");
-  EXPECT_EQ(page->objects[1].generation, "25f9e794323b453885f5181f1b624d0b-2");
-  EXPECT_EQ(page->objects[1].storage_class, "GLACIER");
+  EXPECT_EQ(page->info(1).name, "a+/e");
+  EXPECT_EQ(page->info(1).generation, "25f9e794323b453885f5181f1b624d0b-2");
+  EXPECT_EQ(page->info(1).storage_class, "GLACIER");
   EXPECT_THAT(page->prefixes, ElementsAre("a+/f/"));
   EXPECT_EQ(page->next_page_token, "1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=");
 }
 
 TEST(S3Listing, NamesAreTakenAsTheyAreWhereTheServerDoesNotEncodeThem) {
   const auto name_of = [](std::string_view key) {
-    const Result<ObjectPage> page =
+    const Result<ColumnPage> page =
         objects_of(cat("<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>", key,
                        "</Key><Size>1</Size></Contents></ListBucketResult>"));
     EXPECT_TRUE(page.has_value()) << key;
-    return page ? page->objects.at(0).name : "";
+    return page ? page->info(0).name : "";
   };
   EXPECT_EQ(name_of("a+b%20c"), "a+b%20c");
   EXPECT_EQ(name_of("a&amp;b&#13;&lt;"), "a&b\r<");
@@ -90,7 +90,7 @@ TEST(S3Listing, AnyTextOfAPageMayComeInPieces) {
   const auto in_pieces = [](std::string_view text) {
     return cat("<!-- -->", text.substr(0, 1), "<!-- --><![CDATA[", text.substr(1), "]]>");
   };
-  const Result<ObjectPage> page = objects_of(cat(
+  const Result<ColumnPage> page = objects_of(cat(
       "<ListBucketResult><IsTruncated>", in_pieces("true"), "</IsTruncated><Contents><Key>",
       in_pieces(name), "</Key><Size>", in_pieces("1234"), "</Size><ETag>", in_pieces(etag),
       "</ETag><LastModified>", in_pieces("2026-11-21T10:00:00Z"), "</LastModified><StorageClass>",
@@ -98,18 +98,18 @@ TEST(S3Listing, AnyTextOfAPageMayComeInPieces) {
       in_pieces(prefix), "</Prefix></CommonPrefixes><NextContinuationToken>", in_pieces(token),
       "</NextContinuationToken><KeyCount>", in_pieces("2"), "</KeyCount></ListBucketResult>"));
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
-  EXPECT_EQ(page->objects.at(0).name, name);
-  EXPECT_EQ(page->objects.at(0).size_bytes, 1234u);
-  EXPECT_EQ(page->objects.at(0).generation, etag);
-  EXPECT_EQ(page->objects.at(0).updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
-  EXPECT_EQ(page->objects.at(0).storage_class, "STANDARD");
+  EXPECT_EQ(page->info(0).name, name);
+  EXPECT_EQ(page->info(0).size_bytes, 1234u);
+  EXPECT_EQ(page->info(0).generation, etag);
+  EXPECT_EQ(page->info(0).updated, parse_rfc3339("2026-11-21T10:00:00Z").value());
+  EXPECT_EQ(page->info(0).storage_class, "STANDARD");
   EXPECT_THAT(page->prefixes, ElementsAre(prefix));
   EXPECT_EQ(page->next_page_token, token);
 }
 
 TEST(S3Listing, HowAPageIsWrittenDoesNotMatter) {
-  const Result<ObjectPage> plain = objects_of(kPage);
-  const Result<ObjectPage> other = objects_of(
+  const Result<ColumnPage> plain = objects_of(kPage);
+  const Result<ColumnPage> other = objects_of(
       "\xEF\xBB\xBF<?xml version='1.0'?>\r\n<!-- <Key>x</Key> --><s:ListBucketResult "
       "xmlns:s='x'>\r\n"
       "<s:CommonPrefixes> <s:Prefix>a%2B&#x2F;f/</s:Prefix>\n<Other/></s:CommonPrefixes>"
@@ -127,27 +127,27 @@ TEST(S3Listing, HowAPageIsWrittenDoesNotMatter) {
   ASSERT_TRUE(other.has_value()) << other.error().to_string();
   EXPECT_EQ(other->next_page_token, plain->next_page_token);
   EXPECT_EQ(other->prefixes, plain->prefixes);
-  ASSERT_EQ(other->objects.size(), 2u);
-  EXPECT_TRUE(other->objects[0] == plain->objects[0]);
-  EXPECT_EQ(other->objects[1].name, "a /e");
-  EXPECT_EQ(other->objects[1].generation, plain->objects[1].generation);
-  EXPECT_EQ(other->objects[1].updated, plain->objects[1].updated);
+  ASSERT_EQ(other->size(), 2u);
+  EXPECT_TRUE(other->info(0) == plain->info(0));
+  EXPECT_EQ(other->info(1).name, "a /e");
+  EXPECT_EQ(other->info(1).generation, plain->info(1).generation);
+  EXPECT_EQ(other->info(1).updated, plain->info(1).updated);
 }
 
 TEST(S3Listing, ANameInCdataMayHaveAnAmpersand) {
-  const Result<ObjectPage> page = objects_of(
+  const Result<ColumnPage> page = objects_of(
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key><![CDATA[a & b&c]]></Key>"
       "<Size>1</Size></Contents></ListBucketResult>");
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
-  EXPECT_EQ(page->objects.at(0).name, "a & b&c");
+  EXPECT_EQ(page->info(0).name, "a & b&c");
 }
 
 TEST(S3Listing, ByAnotherNameItIsOneIfItSaysWhetherItGoesOn) {
-  const Result<ObjectPage> page = objects_of(
+  const Result<ColumnPage> page = objects_of(
       "<ListObjectsV2Result><IsTruncated>false</IsTruncated><Contents><Key>a</Key><Size>1</Size>"
       "</Contents></ListObjectsV2Result>");
   ASSERT_TRUE(page.has_value()) << page.error().to_string();
-  EXPECT_EQ(page->objects.at(0).name, "a");
+  EXPECT_EQ(page->info(0).name, "a");
   for (const char* other : {"<html><body>Log in</body></html>", "<Error><Code>A</Code></Error>"}) {
     EXPECT_EQ(objects_of(other).error().code(), Code::kCorrupt) << other;
   }
@@ -160,28 +160,28 @@ TEST(S3Listing, AnErrorIsNone) {
 }
 
 TEST(S3Listing, AReferenceInCdataIsText) {
-  const Result<ObjectPage> page = objects_of(
+  const Result<ColumnPage> page = objects_of(
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key><Size>1</Size>"
       "<ETag><![CDATA[&quot;e&quot;]]></ETag></Contents></ListBucketResult>");
   ASSERT_TRUE(page.has_value());
-  EXPECT_EQ(page->objects.at(0).generation, "&quot;e&quot;");
+  EXPECT_EQ(page->info(0).generation, "&quot;e&quot;");
 }
 
 TEST(S3Listing, WhetherNamesAreEncodedMayBeSaidBehindThem) {
-  const Result<ObjectPage> page = objects_of(
+  const Result<ColumnPage> page = objects_of(
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a+b</Key><Size>1</Size>"
       "</Contents><EncodingType>url</EncodingType></ListBucketResult>");
   ASSERT_TRUE(page.has_value());
-  EXPECT_EQ(page->objects.at(0).name, "a b");
-  EXPECT_EQ(page->objects.at(0).generation, "");
+  EXPECT_EQ(page->info(0).name, "a b");
+  EXPECT_EQ(page->info(0).generation, "");
 }
 
 TEST(S3Listing, AnEmptyPageIsAPage) {
-  const Result<ObjectPage> page = objects_of(
+  const Result<ColumnPage> page = objects_of(
       "<ListBucketResult><Name>b</Name><Prefix/><KeyCount>0</KeyCount>"
       "<IsTruncated>false</IsTruncated></ListBucketResult>");
   ASSERT_TRUE(page.has_value());
-  EXPECT_THAT(page->objects, IsEmpty());
+  EXPECT_THAT(page->objects(), IsEmpty());
   EXPECT_EQ(page->next_page_token, "");
 }
 

@@ -197,12 +197,6 @@ bool is_signed(std::string_view name) {
   }
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
-  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
-  return text;
-}
-
 // The headers that a signature covers. Kept from request to request: as a rule the next one has
 // headers of the same names, so that only their values are new. Thread: confined.
 class SignedHeaders {

@@ -4,7 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "headrace/base/ascii.h"
@@ -260,11 +259,8 @@ Result<Endpoint> parse_endpoint(std::string_view text, bool default_tls) {
   }
   endpoint.port = endpoint.tls ? 443 : 80;
   if (has_port) {
-    const auto [end, error] =
-        std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-    if (error != std::errc() || end != port.data() + port.size() || endpoint.port == 0) {
-      return invalid_argument(shown(text), ": ", shown(port), " is no port");
-    }
+    endpoint.port = parse_number<decltype(endpoint.port)>(port).value_or(0);
+    if (endpoint.port == 0) return invalid_argument(shown(text), ": ", shown(port), " is no port");
   }
   if (!is_path(path)) {
     return invalid_argument(shown(text), ": the path has characters that must be percent-encoded");

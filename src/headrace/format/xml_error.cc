@@ -1,9 +1,5 @@
 #include "headrace/format/xml_error.h"
 
-#include <charconv>
-#include <string>
-#include <system_error>
-
 #include "headrace/base/ascii.h"
 #include "headrace/format/body_shape.h"
 #include "headrace/format/http_date.h"
@@ -46,12 +42,7 @@ XmlError read_xml_error(const XmlDocument& document) {
   if (out.request_id.empty()) {
     out.request_id = printable_line(xml_text(document.root(), "RequestId"));
   }
-  const std::string size(xml_word(error, "ActualObjectSize"));
-  uint64_t bytes = 0;
-  const auto [end, failed] = std::from_chars(size.data(), size.data() + size.size(), bytes);
-  if (!size.empty() && failed == std::errc() && end == size.data() + size.size()) {
-    out.object_bytes = bytes;
-  }
+  out.object_bytes = parse_number(xml_word(error, "ActualObjectSize"));
   if (const auto time = parse_rfc3339(xml_word(error, "ServerTime"))) out.server_time = *time;
   return out;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -57,12 +56,8 @@ char32_t referred_character(std::string_view name) {
   name.remove_prefix(1);
   const bool is_hex = name.starts_with('x');
   if (is_hex) name.remove_prefix(1);
-  uint32_t code = 0;
-  const auto [end, error] =
-      std::from_chars(name.data(), name.data() + name.size(), code, is_hex ? 16 : 10);
-  const bool is_number = error == std::errc() && end == name.data() + name.size();
-  const bool is_character = code <= 0xD7FF || (code >= 0xE000 && code <= 0x10FFFF);
-  return is_number && is_character ? code : 0;
+  const uint32_t code = parse_number<uint32_t>(name, is_hex ? 16 : 10).value_or(0);
+  return code <= 0xD7FF || (code >= 0xE000 && code <= 0x10FFFF) ? code : 0;
 }
 
 void append_lines(std::string& out, std::string_view text) {

@@ -4,7 +4,6 @@
 #include <immintrin.h>
 #endif
 
-#include <cstring>
 #include <new>
 
 // Compiled in, so that no library is needed at run time.

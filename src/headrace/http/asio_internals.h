@@ -32,11 +32,15 @@ struct SocketImplementation {
 struct TriesAtOnce {
   friend constexpr auto member_of(TriesAtOnce);
 };
+struct RegisteredEvents {
+  friend constexpr auto member_of(RegisteredEvents);
+};
 using Reactor = asio::detail::epoll_reactor;
 template struct Expose<EpollDescriptor, &Reactor::epoll_fd_>;
 template struct Expose<TimerDescriptor, &Reactor::timer_fd_>;
 template struct Expose<Interrupter, &Reactor::interrupter_>;
 template struct Expose<SocketImplementation, &asio::basic_socket<asio::ip::tcp, Executor>::impl_>;
 template struct Expose<TriesAtOnce, &Reactor::descriptor_state::try_speculative_>;
+template struct Expose<RegisteredEvents, &Reactor::descriptor_state::registered_events_>;
 
 }  // namespace headrace::asio_internals

@@ -367,21 +367,36 @@ awaitable<Connection::Received> Connection::receive(std::span<std::byte> into) {
   return socket_.async_receive(asio::buffer(into.data(), into.size()), kAwait);
 }
 
-awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into) {
+std::optional<Connection::Received> Connection::judge_tls(const Received& received) {
+  const auto [error, count] = received;
+  if (error || count > 0) return received;
+  const Result<TlsStream::Step>& step = reception_.step();
+  if (!step) {
+    tls_error_ = step.error();
+    return Received(asio::error::connection_reset, 0);
+  }
+  if (step->end && step->truncated) {
+    tls_error_ = Error(Code::kUnavailable, "the connection ended without the end of TLS");
+    return Received(asio::error::connection_reset, 0);
+  }
+  if (step->end) return Received(asio::error::eof, 0);
+  return std::nullopt;
+}
+
+std::optional<Connection::Received> Connection::receive_at_once(std::span<std::byte> into,
+                                                                std::span<std::byte> beyond) {
+  if (!tls_) return reception_.receive_at_once(into, beyond);
+  const std::optional<Received> received = reception_.receive_at_once(into, {});
+  return received ? judge_tls(*received) : std::nullopt;
+}
+
+awaitable<Connection::Received> Connection::receive_tls(std::span<std::byte> into, bool gathers) {
   while (true) {
-    const auto [error, received] = co_await reception_.receive(into, {});
-    if (error || received > 0) co_return Received(error, received);
-    const Result<TlsStream::Step>& step = reception_.step();
-    if (!step) {
-      tls_error_ = step.error();
-      co_return Received(asio::error::connection_reset, 0);
-    }
-    if (step->end && step->truncated) {
-      tls_error_ = Error(Code::kUnavailable, "the connection ended without the end of TLS");
-      co_return Received(asio::error::connection_reset, 0);
-    }
-    if (step->end) co_return Received(asio::error::eof, 0);
-    // TLS has to answer before it can read on.
+    const Received received = gathers ? co_await reception_.receive_once_ready(into, {})
+                                      : co_await reception_.receive(into, {});
+    if (const std::optional<Received> judged = judge_tls(received)) co_return *judged;
+    if (std::exchange(gathers, false)) wake_at(1);
+    if (reception_.step()->need != TlsStream::Need::kWritable) continue;
     const auto [failed] = co_await socket_.async_wait(asio::socket_base::wait_write, kAwait);
     if (failed) co_return Received(failed, 0);
     if (aborted_ || let_go_ || goes_ahead_) {
@@ -536,7 +551,10 @@ awaitable<Result<void>> Connection::exchange(const HttpRequest& request, Respons
     } else {
       uint64_t left_bytes = head_.content_length.value_or(UINT64_MAX);
       body = take_from_inbox(sink, left_bytes);
-      if (body && left_bytes > 0) body = co_await receive_body(sink, left_bytes);
+      if (body && left_bytes > 0) {
+        body = co_await receive_body(sink, left_bytes);
+        last_used_ = thread_.now();
+      }
     }
     if (!body) co_return body;
   }
@@ -568,21 +586,29 @@ Result<void> Connection::take_from_inbox(ResponseSink& sink, uint64_t& left_byte
 awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t left_bytes) {
   const bool until_close = !head_.content_length.has_value();
   bool drips = false;
+  // Every other receive passes the scheduler, which then turns to the other connections.
+  bool may_be_at_once = true;
   inbox_begin_ = inbox_end_ = 0;
   while (left_bytes > 0) {
     const Result<std::span<std::byte>> space = sink.space(until_close ? 0 : left_bytes);
     if (!space) co_return std::unexpected(space.error());
     const std::span<std::byte> into =
         space->first(static_cast<size_t>(std::min<uint64_t>(space->size(), left_bytes)));
-    if (!until_close) {
-      if (Result<void> ready = co_await gather(left_bytes, drips); !ready) co_return ready;
-    }
+    const bool waits = !until_close && gathers(left_bytes, drips);
     // Room beyond the end shows whether there is more in the socket, such as bytes that must not
     // answer the next request.
     const bool has_end = into.size() == left_bytes;
     const std::span<std::byte> beyond = has_end ? inbox_ : std::span<std::byte>();
-    const auto [error, received] =
-        tls_ ? co_await receive_tls(into) : co_await reception_.receive(into, beyond);
+    std::optional<Received> got;
+    if (!waits && may_be_at_once) got = receive_at_once(into, beyond);
+    may_be_at_once = !got;
+    if (!got && tls_) {
+      got = co_await receive_tls(into, waits);
+    } else if (!got) {
+      got = waits ? co_await reception_.receive_once_ready(into, beyond)
+                  : co_await reception_.receive(into, beyond);
+    }
+    const auto [error, received] = *got;
     if (until_close && error == asio::error::eof && !aborted_) break;
     if (error || aborted_) {
       co_return std::unexpected(failure("the body broke off", error));
@@ -601,19 +627,18 @@ awaitable<Result<void>> Connection::receive_body(ResponseSink& sink, uint64_t le
   co_return Result<void>();
 }
 
-awaitable<Result<void>> Connection::gather(uint64_t left_bytes, bool drips) {
-  if (tls_ && !drips) {  // all that is left may be in TLS's hands: the socket may stay silent
+bool Connection::gathers(uint64_t left_bytes, bool drips) {
+  // All that is left may be in TLS's hands: the socket may stay silent.
+  if (tls_ && (!drips || tls_->over())) {
     wake_at(1);
-    co_return Result<void>();
+    return false;
   }
   const uint64_t certain_bytes = tls_ ? tls_->missing_bytes(left_bytes) : left_bytes;
   const uint64_t from_bytes = drips ? kGatherDropsFromBytes : kGatherFromBytes;
-  if (certain_bytes < from_bytes && wake_at_bytes_ == 1) co_return Result<void>();
+  if (certain_bytes < from_bytes && wake_at_bytes_ == 1) return false;
   wake_at(static_cast<int>(std::clamp<uint64_t>(certain_bytes, 1, kGatherBytes)));
   if (!drips) acknowledge_at_once();  // else it has been done
-  const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kAwait);
-  if (error || aborted_) co_return std::unexpected(failure("the body broke off", error));
-  co_return Result<void>();
+  return true;
 }
 
 // A server that sends nothing but whole segments keeps the last one back until the others are

@@ -80,7 +80,12 @@ class Connection final : public Transport {
   // that is nothing. `more`: further bytes follow at once.
   Result<Wait> send_at_once(std::span<const std::byte>& bytes, bool more);
   awaitable<Received> receive(std::span<std::byte> into);
-  awaitable<Received> receive_tls(std::span<std::byte> into);
+  // `gathers`: not before as much is there as the socket is to wake us at.
+  awaitable<Received> receive_tls(std::span<std::byte> into, bool gathers = false);
+  // Without a wait. Nothing: there has to be one.
+  std::optional<Received> receive_at_once(std::span<std::byte> into, std::span<std::byte> beyond);
+  // What a receive through TLS amounts to. Nothing: TLS has to answer before it can read on.
+  std::optional<Received> judge_tls(const Received& received);
   // Into head_, at the front of the inbox. `final`: interim answers are passed over.
   awaitable<Result<void>> receive_head(bool final = true);
   Result<bool> find_head(bool final);  // in the inbox; false: it is not all there
@@ -90,8 +95,9 @@ class Connection final : public Transport {
   // not answer.
   awaitable<Result<bool>> receive_go_ahead();
   awaitable<Result<void>> receive_body(ResponseSink& sink, uint64_t left_bytes);
-  // For a large body, or one that arrives in drops, waits until one receive can bring a lot.
-  awaitable<Result<void>> gather(uint64_t left_bytes, bool drips);
+  // For a large body, or one that arrives in drops: true if the next receive is to wait until it
+  // can bring a lot.
+  bool gathers(uint64_t left_bytes, bool drips);
   void wake_at(int unread_bytes);
   void acknowledge_at_once();
   awaitable<Result<void>> receive_chunked(ResponseSink& sink);

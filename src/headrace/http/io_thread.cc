@@ -156,15 +156,54 @@ void IoThread::join() {
   post([this] {
     leaving_ = true;
     clock_.set(end_timer_, now() + kLongestEnd);
-    end_timer_->async_wait([this](boost::system::error_code) { leave(); });
+    end_timer_->async_wait(
+        [this](boost::system::error_code) { post([this] { context_.stop(); }); });
     if (first_ == nullptr) leave();
   });
   if (thread_.joinable()) thread_.join();
 }
 
+// Where a coroutine ends in its first turn, asio tells its end in a turn of its own, which may be
+// queued behind this one. What is told holds what the coroutine held, the context's owner too. It
+// may also begin an activity, which will call this as it ends.
 void IoThread::leave() {
-  leaving_ = false;
-  context_.stop();
+  post([this] {
+    if (first_ == nullptr) context_.stop();
+  });
+}
+
+void IoThread::trim_when_unused(const std::shared_ptr<BlockPool>& pool) {
+  pool->set_on_surplus([self = shared_from_this(), weak = std::weak_ptr<BlockPool>(pool)] {
+    self->post([raw = self.get(), weak] {
+      try {
+        raw->trim_later(weak);
+      } catch (const std::exception&) {  // no memory; the next surplus will tell
+        if (const std::shared_ptr<BlockPool> alive = weak.lock()) alive->forget_surplus();
+      }
+    });
+  });
+}
+
+void IoThread::trim_later(std::weak_ptr<BlockPool> pool) {
+  const auto timer = std::make_shared<Timer>(context_);
+  clock_.set(timer, now() + kUnusedBeforeTrim);
+  timer->async_wait(
+      [this, timer, pool = std::move(pool)](boost::system::error_code) { trim(pool); });
+}
+
+// In turns: what else this thread does waits for no more than one.
+void IoThread::trim(const std::weak_ptr<BlockPool>& pool) {
+  const std::shared_ptr<BlockPool> alive = pool.lock();
+  if (!alive) return;
+  try {
+    switch (alive->trim()) {
+      case BlockPool::Trimmed::kAll: break;
+      case BlockPool::Trimmed::kSome: post([this, pool] { trim(pool); }); break;
+      case BlockPool::Trimmed::kUnused: trim_later(pool); break;
+    }
+  } catch (const std::exception&) {  // no memory; the next surplus will tell
+    alive->forget_surplus();
+  }
 }
 
 void IoThread::add(Activity& activity) {
@@ -181,9 +220,7 @@ void IoThread::remove(Activity& activity) {
   if (first_ == &activity) first_ = activity.next_;
   // Later, when the coroutine it lives in has ended too.
   if (leaving_ && first_ == nullptr) {
-    post([this] {
-      if (first_ == nullptr) leave();
-    });
+    post([this] { leave(); });
   }
 }
 

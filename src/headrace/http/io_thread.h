@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "headrace/base/block_pool.h"
 #include "headrace/base/metrics.h"
 #include "headrace/base/result.h"
 #include "headrace/http/asio.h"
@@ -69,6 +70,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
  public:
   static constexpr std::chrono::milliseconds kSweepInterval{50}, kLeastSweepInterval{2};
   static constexpr std::chrono::seconds kLongestEnd{10};
+  // Longer than an epoch of large objects goes without reading, at its end.
+  static constexpr std::chrono::seconds kUnusedBeforeTrim{10};
 
   static std::shared_ptr<IoThread> start(uint32_t index);
   // For tests: has no thread of its own, so that they run context() themselves. Borrows the clock.
@@ -84,6 +87,9 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   // Returns once every activity has ended, or at the latest after kLongestEnd, and the thread with
   // them. After stop_all().
   void join();
+
+  // Sees to the pool's surplus until that is told otherwise (BlockPool::set_on_surplus()).
+  void trim_when_unused(const std::shared_ptr<BlockPool>& pool);
 
   Clock::TimePoint now() const { return clock_.now(); }
   Clock& clock() { return clock_; }
@@ -104,6 +110,8 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void sweep();
   void run();
   void leave();
+  void trim_later(std::weak_ptr<BlockPool> pool);
+  void trim(const std::weak_ptr<BlockPool>& pool);
 
   const uint32_t index_;
   Clock& clock_;

@@ -6,10 +6,14 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 
+#include <chrono>
 #include <future>
 #include <memory>
+#include <vector>
 
+#include "headrace/base/block_pool.h"
 #include "headrace/http/activity_test_support.h"
+#include "headrace/http/completion.h"
 #include "headrace/http/manual_clock_test_support.h"
 
 namespace headrace {
@@ -55,6 +59,74 @@ class IoThreadOnAClock : public ::testing::Test {
 };
 
 TEST_F(IoThreadOnAClock, WithoutActivitiesEndsBeforeTimePasses) {
+  end();
+  EXPECT_TRUE(thread_->context().stopped());
+}
+
+TEST_F(IoThreadOnAClock, EndsBehindWhatACoroutineLeavesThatEndedInOneTurn) {
+  auto held = std::make_shared<bool>(true);
+  const std::weak_ptr<bool> left = held;
+  spawn(
+      thread_->context(),
+      [this]() -> awaitable<void> {
+        thread_->join();
+        co_return;
+      },
+      [held = std::move(held)] {});
+  thread_->context().run();
+  EXPECT_TRUE(thread_->context().stopped());
+  EXPECT_TRUE(left.expired());
+}
+
+TEST_F(IoThreadOnAClock, EndsBehindAnActivityThatBeginsWhenItWasAboutToEnd) {
+  auto held = std::make_shared<bool>(true);
+  const std::weak_ptr<bool> left = held;
+  thread_->stop_all();
+  thread_->join();
+  thread_->post([this, held = std::move(held)] {
+    asio::co_spawn(
+        thread_->context(),
+        [](IoThread& thread, std::shared_ptr<bool>) -> awaitable<void> {
+          const TestActivity activity(thread);
+          for (int turn = 0; turn < 9; ++turn) co_await asio::post(thread.context(), kAwait);
+        }(*thread_, held),
+        asio::detached);
+  });
+  thread_->context().run();
+  EXPECT_TRUE(thread_->context().stopped());
+  EXPECT_TRUE(left.expired()) << "a coroutine was left to be destroyed with the context";
+}
+
+TEST_F(IoThreadOnAClock, GivesBackFreeMemoryThatNobodyHasUsedForAWhile) {
+  auto pool = BlockPool::create(64 * kMiB);
+  thread_->trim_when_unused(pool);
+  const auto use_all = [&pool] {
+    std::vector<Block> blocks;
+    for (int i = 0; i < 16; ++i) blocks.push_back(pool->allocate(4 * kMiB));
+  };
+  const auto pass = [this](std::chrono::milliseconds time) {
+    clock_.advance(time);
+    thread_->context().poll();
+  };
+  use_all();
+  pass(std::chrono::milliseconds(0));
+  pass(IoThread::kUnusedBeforeTrim - std::chrono::milliseconds(1));
+  EXPECT_EQ(pool->use().cached_bytes, 64 * kMiB);
+  use_all();
+  pass(std::chrono::milliseconds(1));
+  EXPECT_EQ(pool->use().cached_bytes, 64 * kMiB) << "it was used in these ten seconds";
+  pass(IoThread::kUnusedBeforeTrim);
+  EXPECT_EQ(pool->use().cached_bytes, 16 * kMiB);
+  EXPECT_FALSE(clock_.advance_to_next()) << "there is nothing more to see to";
+  use_all();
+  pass(std::chrono::milliseconds(0));
+  pool->set_on_surplus(nullptr);
+  pool.reset();
+  pass(IoThread::kUnusedBeforeTrim);
+  // It may end while it is about to.
+  pool = BlockPool::create(64 * kMiB);
+  thread_->trim_when_unused(pool);
+  use_all();
   end();
   EXPECT_TRUE(thread_->context().stopped());
 }

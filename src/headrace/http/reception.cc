@@ -1,5 +1,6 @@
 #include "headrace/http/reception.h"
 
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,14 +12,29 @@ namespace headrace {
 
 void Reception::start(Handler handler) {
   handler_.emplace(std::move(handler));
-  ec_ = {};
-  bytes_transferred_ = 0;
   auto& implementation =
       (socket_.*member_of(asio_internals::SocketImplementation())).get_implementation();
   auto& reactor = asio::use_service<asio_internals::Reactor>(socket_.get_executor().context());
+  // Where nothing is tried first, the reactor arms the socket anew: what has come already is an
+  // event. That it can be written to would be another, and nobody waits for that now.
+  if (!tries_first_ && implementation.reactor_data_ != nullptr) {
+    implementation.reactor_data_->*member_of(asio_internals::RegisteredEvents()) &=
+        ~uint32_t{EPOLLOUT};
+  }
   reactor.start_op(asio_internals::Reactor::read_op, implementation.socket_,
                    implementation.reactor_data_, this, /*is_continuation=*/true,
-                   /*allow_speculative=*/true);
+                   /*allow_speculative=*/tries_first_);
+}
+
+std::optional<Reception::Received> Reception::receive_at_once(std::span<std::byte> into,
+                                                              std::span<std::byte> beyond) {
+  if (!socket_.is_open()) return std::nullopt;
+  fill(into, beyond);
+  if (try_receive(this) == not_done) {
+    expect_nothing(socket_);
+    return std::nullopt;
+  }
+  return Received(ec_, bytes_transferred_);
 }
 
 Reception::status Reception::try_receive(reactor_op* base) {
@@ -54,10 +70,13 @@ Reception::status Reception::try_decrypt() {
     step_ = tls_->read(into.subspan(bytes_transferred_));
     if (step_) bytes_transferred_ += step_->count;
     // There may be more.
-  } while (step_ && step_->count == TlsStream::kMostReadBytes && bytes_transferred_ < into.size());
+  } while (step_ && step_->count == TlsStream::kMostReadBytes && bytes_transferred_ < into.size() &&
+           !tls_->drained());
   // Whatever has ended it after some bytes comes again on the next call.
   const bool is_over = bytes_transferred_ > 0 || !step_ || step_->end;
-  return is_over || step_->need == TlsStream::Need::kWritable ? done : not_done;
+  // What waited for more bytes than came may have taken a part of a record out of the socket, which
+  // then has less to wait for.
+  return is_over || step_->need == TlsStream::Need::kWritable || !tries_first_ ? done : not_done;
 }
 
 void Reception::complete(void* owner, asio::detail::operation* base,

@@ -51,15 +51,31 @@ class Reception final : public asio::detail::reactor_op {
   void decrypt_by(TlsStream* tls) { tls_ = tls; }
   // Fills `into` first, then `beyond`, which has room only where there is no TLS.
   Operation receive(std::span<std::byte> into, std::span<std::byte> beyond) {
-    parts_ = {iovec{into.data(), into.size()}, iovec{beyond.data(), beyond.size()}};
+    fill(into, beyond);
+    tries_first_ = true;
     return {{this}};
   }
+  // The same, but not before the socket has as much as its SO_RCVLOWAT asks for, or its end.
+  Operation receive_once_ready(std::span<std::byte> into, std::span<std::byte> beyond) {
+    fill(into, beyond);
+    tries_first_ = false;
+    return {{this}};
+  }
+  // What there is now, without a wait and without the scheduler, which would look at all sockets
+  // before it resumed the coroutine. Nothing: there is none, and the next receive waits for an
+  // event.
+  std::optional<Received> receive_at_once(std::span<std::byte> into, std::span<std::byte> beyond);
   // Why a receive through TLS has brought nothing, and no error either.
   const Result<TlsStream::Step>& step() const { return step_; }
 
  private:
   using Handler = asio::detail::awaitable_async_op_handler<void(Received), Executor>;
 
+  void fill(std::span<std::byte> into, std::span<std::byte> beyond) {
+    parts_ = {iovec{into.data(), into.size()}, iovec{beyond.data(), beyond.size()}};
+    ec_ = {};
+    bytes_transferred_ = 0;
+  }
   void start(Handler handler);
   static status try_receive(reactor_op* base);
   status try_decrypt();
@@ -70,6 +86,7 @@ class Reception final : public asio::detail::reactor_op {
   TlsStream* tls_ = nullptr;
   Result<TlsStream::Step> step_{};
   std::array<iovec, 2> parts_{};
+  bool tries_first_ = true;
   std::optional<Handler> handler_;
 };
 

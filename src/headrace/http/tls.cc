@@ -351,6 +351,7 @@ Result<TlsStream::Step> TlsStream::handshake() {
 bool TlsStream::resumed() const { return SSL_session_reused(ssl_) == 1; }
 
 Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
+  if (failed_) return std::unexpected(*failed_);
   const HoldsOffForks no_fork;
   ERR_clear_error();
   errno = 0;
@@ -362,12 +363,17 @@ Result<TlsStream::Step> TlsStream::read(std::span<std::byte> into) {
     const int result = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &count);
     if (result == 1) {
       total += count;
+      if (drained()) break;  // there is nothing that another call could bring
       continue;
     }
-    if (total > 0) return Step{.count = total};  // what stopped us comes again on the next call
     // The connection may have ended behind what the last receive brought: no event would tell.
-    if (SSL_want_read(ssl_) && std::exchange(link_.empty, false)) continue;
-    return classify(result, "TLS read failed");
+    if (total == 0 && SSL_want_read(ssl_) && std::exchange(link_.empty, false)) continue;
+    Result<Step> step = classify(result, "TLS read failed");
+    // Of OpenSSL's errors, a later call would say that the connection has ended.
+    if (!step) failed_ = step.error();
+    over_ = !step || step->end;
+    if (total > 0) return Step{.count = total};  // what has stopped us comes on the next call
+    return step;
   }
   return Step{.count = total};
 }

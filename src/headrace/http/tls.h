@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -81,6 +82,8 @@ class TlsStream {
   Result<Step> read(std::span<std::byte> into);
   // The last read has left nothing, neither in the socket nor in OpenSSL's hands.
   bool drained() const;
+  // The next read brings nothing but the end, or why there is nothing more.
+  bool over() const { return over_; }
   // After a read that has not filled all of its memory: so much is at least still to come in the
   // socket before `plain_bytes` more can be read.
   uint64_t missing_bytes(uint64_t plain_bytes) const {
@@ -105,6 +108,8 @@ class TlsStream {
   std::shared_ptr<TlsContext> context_;
   ssl_st* ssl_;
   Link link_;
+  std::optional<Error> failed_;  // why nothing can be read any more
+  bool over_ = false;
 };
 
 }  // namespace headrace

@@ -8,10 +8,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
+#include "headrace/http/certificates_test_support.h"
 #include "headrace/http/tls.h"
 #include "headrace/store/fault_server_test_support.h"
 
@@ -21,54 +20,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-void run(const std::string& command) {
-  ASSERT_EQ(std::system(cat(command, " >/dev/null 2>&1").c_str()), 0) << command;
-}
-
-// Two CAs, and a certificate for this host and one for another by the first.
-class Certificates {
- public:
-  Certificates() {
-    std::string name = (std::filesystem::temp_directory_path() / "headrace-tls-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
-    for (const char* ca : {"ca", "stranger"}) {
-      run(
-          cat("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
-              "-subj '/CN=headrace test ",
-              ca, "' -keyout ", path(ca), ".key -out ", path(ca), ".pem"));
-    }
-    issue("here", "IP:127.0.0.1,DNS:localhost");
-    issue("elsewhere", "DNS:elsewhere.test");
-    run(cat("openssl ec -aes128 -passout pass:secret -in ", path("here.key"), " -out ",
-            path("encrypted.key")));
-  }
-  ~Certificates() { std::filesystem::remove_all(directory_); }
-
-  std::string path(std::string_view name) const { return cat(directory_.string(), "/", name); }
-  ServerOptions server(std::string_view name) const {
-    return {.bind = "127.0.0.1",
-            .certificate_file = path(cat(name, ".pem")),
-            .key_file = path(cat(name, ".key"))};
-  }
-
- private:
-  void issue(const std::string& name, const std::string& alternative_names) {
-    std::ofstream(path("extensions")) << "subjectAltName=" << alternative_names << "\n";
-    run(cat("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=", name,
-            " -keyout ", path(name), ".key -out ", path(name), ".request"));
-    run(cat("openssl x509 -req -days 2 -in ", path(name), ".request -CA ", path("ca.pem"),
-            " -CAkey ", path("ca.key"), " -CAcreateserial -extfile ", path("extensions"), " -out ",
-            path(name), ".pem"));
-  }
-  std::filesystem::path directory_;
-};
-
-const Certificates& certificates() {
-  static const Certificates made;
-  return made;
-}
 
 // Whoever waits to fork waits for a read, too.
 TEST(TlsStream, ReadsLittleAtATime) {
@@ -255,6 +206,22 @@ TEST_P(TlsVersions, AnEndBehindTheBytesIsFoundWithoutAnotherEvent) {
     }
     EXPECT_EQ(step.count, 0u);
     EXPECT_TRUE(step.end && step.truncated) << left_out;
+  }
+}
+
+TEST_P(TlsVersions, ARecordThatWasChangedIsAnErrorAlsoRightBehindOneThatWasNot) {
+  for (const size_t whole_records : {0u, 1u}) {
+    PacedTls tls(GetParam());
+    std::string wire = tls.seal(std::vector<std::string>(whole_records, "whole"));
+    wire += tls.seal({"changed"});
+    wire.back() ^= 1;
+    tls.send(wire);
+    if (whole_records > 0) EXPECT_EQ(tls.read().count, 5u);
+    std::array<std::byte, 64> into{};
+    for (int again = 0; again < 2; ++again) {
+      const Result<TlsStream::Step> step = tls.client().read(into);
+      EXPECT_FALSE(step.has_value()) << "not as if the connection had ended well";
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// Objects that are joined on the server.
+// Objects that the server makes of others.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// Joins objects on the server.
+// Composes objects on the server.
 // Thread: any (immutable).
 class Composing {
  public:

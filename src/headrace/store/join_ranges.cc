@@ -24,8 +24,9 @@ std::optional<ChecksumKind> sum_kind(const ReadSlot& slot, Verify verify) {
 }
 
 bool may_join(const ReadSlot& slot, const JoinRules& rules) {
-  if (slot.whole || slot.into.scatter() || slot.has_member() || slot.name.empty()) return false;
-  const ByteRange& asked = slot.asked;
+  if (!slot.is_range() || slot.into.scatter() || slot.has_member() || slot.name.empty())
+    return false;
+  const ByteRange& asked = *slot.asked;
   if (asked.begin >= asked.end || asked.size_bytes() > rules.max_joined_bytes) return false;
   if (slot.object_bytes != kUnknownSize && asked.end > slot.object_bytes) return false;
   if (slot.into.is_callers() && slot.into.size() != asked.size_bytes()) return false;
@@ -41,7 +42,7 @@ auto object_of(const ReadBatch& batch, const ReadSlot& slot) {
 // Extends the run by a slot, which begins behind its others, if the rules allow that.
 bool extend(JoinPlan::Run& run, const ReadSlot& slot, const JoinRules& rules) {
   const std::optional<ByteRange> both =
-      joined(run.range, slot.asked, *rules.max_gap_bytes, rules.max_joined_bytes);
+      joined(run.range, *slot.asked, *rules.max_gap_bytes, rules.max_joined_bytes);
   if (!both) return false;
   const ChecksumKind kind = *sum_kind(slot, rules.verify);
   if (kind != ChecksumKind::kNone) {
@@ -118,7 +119,7 @@ InnerRead read_runs(const ReadBatch& outer, std::shared_ptr<ObjectStore> store, 
       for (const uint32_t each : slots) {
         const ReadSlot& slot = outer.slot(each);
         const bool is_compared = compares(verify, slot.listed_sum.kind());
-        parts.push_back({.range = slot.asked,
+        parts.push_back({.range = *slot.asked,
                          .into = slot.into,
                          .expected = is_compared ? slot.listed_sum : Checksum()});
       }
@@ -158,7 +159,8 @@ JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules) {
   if (plan.slots.size() < 2) return {};
   const auto key = [&batch](uint32_t i) {
     const ReadSlot& slot = batch.slot(i);
-    return std::tuple_cat(object_of(batch, slot), std::tuple(slot.asked.begin, slot.asked.end, i));
+    return std::tuple_cat(object_of(batch, slot),
+                          std::tuple(slot.asked->begin, slot.asked->end, i));
   };
   std::ranges::sort(plan.slots, {}, key);
   for (size_t at = 0; at < plan.slots.size(); ++at) {
@@ -167,7 +169,7 @@ JoinPlan plan_joins(const ReadBatch& batch, const JoinRules& rules) {
         at > 0 && object_of(batch, batch.slot(plan.slots[at - 1])) == object_of(batch, slot);
     if (is_same && extend(plan.runs.back(), slot, rules)) continue;
     plan.runs.push_back(
-        {.first = at, .range = slot.asked, .sum_kind = *sum_kind(slot, rules.verify)});
+        {.first = at, .range = *slot.asked, .sum_kind = *sum_kind(slot, rules.verify)});
   }
   if (!plan.joins()) return {};
   for (const uint32_t i : alone) {

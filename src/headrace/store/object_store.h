@@ -37,9 +37,7 @@ class ObjectStore {
   virtual void read(std::shared_ptr<ReadBatch> batch) = 0;
 
   // One page of names in UTF-8 byte order.
-  virtual std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) = 0;
-  // The same, by columns.
-  virtual std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) = 0;
+  virtual std::shared_ptr<Pending<ColumnPage>> list(ListRequest request) = 0;
   virtual std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) = 0;
   // Writes one small object atomically: it appears whole or not at all. `bytes` must live until the
   // Pending has completed.
@@ -63,8 +61,8 @@ class ObjectStore {
   // can; otherwise by a copy and a removal, between which it has both names. At no moment it has
   // none. kInvalidArgument if the names are equal.
   virtual std::shared_ptr<Pending<ObjectInfo>> rename(CopyRequest request) = 0;
-  // Joins up to max_compose_sources() objects of this bucket into one, on the server. Its size and
-  // CRC32C are checked against those of the sources. Also kPreconditionFailed if a source is no
+  // Composes up to max_compose_sources() objects of this bucket into one, on the server. Its size
+  // and CRC32C are checked against those of the sources. Also kPreconditionFailed if a source is no
   // longer in its generation.
   virtual std::shared_ptr<Pending<ObjectInfo>> compose(ComposeRequest request) = 0;
 

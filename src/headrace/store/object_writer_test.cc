@@ -48,7 +48,7 @@ class ObjectWriterTest : public StoreTest {
   }
   std::vector<std::string> names(std::string_view prefix) {
     std::vector<std::string> found;
-    for (const ObjectInfo& each : take(open()->list({.prefix = std::string(prefix)}))->objects) {
+    for (const ObjectInfo& each : take(open()->list({.prefix = std::string(prefix)}))->objects()) {
       found.push_back(each.name);
     }
     return found;

@@ -57,14 +57,14 @@ inline bool compares(Verify verify, ChecksumKind kind) {
   return RunningSum::can_sum(kind) && (costs_little || verify == Verify::kAll);
 }
 
-// Small objects of a batch are joined on the server, read as one, and split.
-struct JoinOptions {
-  uint64_t max_size_bytes = 16 * kMiB;     // of what is joined; it is read in one request up to
+// Small objects of a batch are composed on the server, read as one, and split.
+struct ComposeOptions {
+  uint64_t max_size_bytes = 16 * kMiB;     // of a composite; it is read in one request up to
                                            // range_threshold_bytes
-  uint32_t max_objects = 32;               // that are joined; the service accepts no more
-  uint32_t max_in_flight = 32;             // joined objects that exist at a time
-  std::chrono::milliseconds pause{5'000};  // of joining, after the service was too busy for it
-  // The next process that joins objects deletes those left behind by earlier ones once they are
+  uint32_t max_objects = 32;               // of a composite; the service accepts no more
+  uint32_t max_in_flight = 32;             // composites that exist at a time
+  std::chrono::milliseconds pause{5'000};  // of composing, after the service was too busy for it
+  // The next process that composes deletes those left behind by earlier ones once they are
   // this old. Younger ones may be in use.
   std::chrono::milliseconds sweep_age{3'600'000};
 };
@@ -180,8 +180,8 @@ struct StoreOptions {
   OnChange on_change = OnChange::kError;
   ContentEncoding content_encoding = ContentEncoding::kStored;
   Verify verify = Verify::kCrcs;
-  bool join_small_objects = false;  // where the store can compose; it writes to the bucket
-  JoinOptions join = {};
+  bool compose_small_objects = false;  // where the store can compose; it writes to the bucket
+  ComposeOptions compose = {};
   GetBatchOptions get_batch = {};
   WriteLimits write_limits = {};
   std::string user_agent_suffix = {};  // appended to "headrace/<version>"
@@ -244,7 +244,7 @@ struct WriteRequest {
 // How the parts of a large object get to the store. Files have only one way.
 enum class UploadMethod : uint8_t {
   kDefault,    // the provider's
-  kParts,      // as objects of their own, which the store joins
+  kParts,      // as objects of their own, which the store composes
   kMultipart,  // as one multipart upload, to a temporary object where completing takes no
                // conditions
   kResumable,  // one after the other through one session, without temporary objects

@@ -1,7 +1,6 @@
 #include "headrace/store/part_sizes.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace headrace {
 namespace {

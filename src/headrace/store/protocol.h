@@ -143,7 +143,7 @@ class Protocol {
   // False: the answer to a write does not tell what was made of it, so the object is looked at.
   virtual bool tells_written(const ResponseHead&) const { return true; }
   // Whether the service accepts this name. By itself it would refuse a large object only at the
-  // end, when its parts are joined under that name. Errors: kInvalidArgument.
+  // end, when it is composed of its parts. Errors: kInvalidArgument.
   virtual Result<void> check_new_name(std::string_view name) const = 0;
   // Whether removing what is not there is refused with kNotFound. If not, it is looked for first.
   virtual bool tells_missing_on_removal() const { return true; }

@@ -54,7 +54,7 @@ PieceList PieceList::take_if(const std::function<bool(const ReadPiece&)>& which)
 
 void ReadSlot::choose_running_kind(ChecksumKind if_unknown) {
   if (into.scatter()) return;  // each place has a sum of its own
-  const ChecksumKind kind = whole && expected.empty() ? if_unknown : expected.kind();
+  const ChecksumKind kind = !is_range() && expected.empty() ? if_unknown : expected.kind();
   running_kind = can_join(wanted_sum) ? wanted_sum : can_join(kind) ? kind : ChecksumKind::kNone;
   first_piece.sum = RunningSum(running_kind);
 }
@@ -129,20 +129,21 @@ Checksum ReadSlot::join_sums() {
 }
 
 Result<void> ReadSlot::limit_to(uint64_t size_bytes) {
-  if (asked.begin > asked.end) {
-    return invalid_argument("the range [", asked.begin, ", ", asked.end, ") ends before it begins");
+  const auto [begin, end] = asked_range();
+  if (begin > end) {
+    return invalid_argument("the range [", begin, ", ", end, ") ends before it begins");
   }
-  if (size_bytes != kUnknownSize && asked.begin > size_bytes) {
-    return invalid_argument("the range begins at ", asked.begin, ", beyond the object's ",
-                            size_bytes, " bytes");
+  if (size_bytes != kUnknownSize && begin > size_bytes) {
+    return invalid_argument("the range begins at ", begin, ", beyond the object's ", size_bytes,
+                            " bytes");
   }
-  range = {asked.begin, std::min(asked.end, size_bytes)};
+  range = {begin, std::min(end, size_bytes)};
   return {};
 }
 
 Result<void> ReadSlot::check_destination() const {
   const bool is_scattered = into.scatter() != nullptr;
-  const uint64_t held_bytes = is_scattered ? asked.size_bytes() : into.size();
+  const uint64_t held_bytes = is_scattered ? asked_range().size_bytes() : into.size();
   if ((!into.is_callers() && !is_scattered) || held_bytes == range.size_bytes()) return {};
   return invalid_argument("the destination holds ", held_bytes, " bytes, the read gives ",
                           range.size_bytes(), " bytes");
@@ -173,10 +174,9 @@ void ReadBatch::add(const ReadTarget& target) {
   slot.generation = keep(target.generation);
   if (!target.member.empty()) slot.make_rare().member = keep(target.member);
   slot.object_bytes = slot.listed_bytes = target.size_bytes;
-  slot.whole = !target.range.has_value();
-  slot.expected = slot.listed_sum = slot.whole ? target.checksum : target.range_checksum;
-  slot.asked = target.range.value_or(ByteRange{0, kUnknownSize});
-  slot.range = {slot.asked.begin, std::min(slot.asked.end, target.size_bytes)};
+  slot.asked = target.range;
+  slot.expected = slot.listed_sum = slot.is_range() ? target.range_checksum : target.checksum;
+  slot.range = slot.asked_range(target.size_bytes);
   if (!target.parts.empty()) {
     slot.into = ReadMemory(Scatter::joined(target.parts));
   } else if (!target.places.empty()) {
@@ -210,9 +210,9 @@ ReadTarget ReadBatch::target(size_t i) const {
   return {.name = name(slot),
           .generation = generation(slot),
           .size_bytes = slot.listed_bytes,
-          .checksum = slot.whole ? slot.listed_sum : Checksum(),
-          .range = slot.whole ? std::nullopt : std::optional(slot.asked),
-          .range_checksum = slot.whole ? Checksum() : slot.listed_sum,
+          .checksum = slot.is_range() ? Checksum() : slot.listed_sum,
+          .range = slot.asked,
+          .range_checksum = slot.is_range() ? slot.listed_sum : Checksum(),
           .into = slot.into.bytes(),
           .has_into = slot.into.is_callers(),
           .places = scatter ? std::span<const Place>(scatter->places) : std::span<const Place>(),
@@ -247,7 +247,7 @@ void ReadBatch::take_part(size_t i, ReadSlot& from, size_t part) {
   }
   slot.found_generation = from.found_generation;
   slot.object_bytes = from.object_bytes;
-  slot.range = slot.asked;
+  slot.range = slot.asked_range();
   slot.gzip = from.gzip;
   slot.restarts = from.restarts;
   if (slot.wanted_sum != ChecksumKind::kNone) slot.rare->sum = parts.sums[part];
@@ -298,8 +298,8 @@ void ReadBatch::set_error(ReadSlot& slot, Error error) {
 void ReadBatch::forget_listing(ReadSlot& slot) {
   slot.generation = {};
   slot.object_bytes = slot.listed_bytes = kUnknownSize;
-  if (slot.whole) slot.expected = slot.listed_sum = {};
-  slot.range = slot.first_piece.range = slot.asked;
+  if (!slot.is_range()) slot.expected = slot.listed_sum = {};
+  slot.range = slot.first_piece.range = slot.asked_range();
   slot.choose_running_kind();
 }
 
@@ -316,7 +316,7 @@ void ReadBatch::restart(ReadSlot& slot, bool and_listing) {
   slot.object_bytes = slot.listed_bytes;
   slot.expected = slot.listed_sum;
   slot.found_generation.assign("");
-  slot.range = {slot.asked.begin, std::min(slot.asked.end, slot.object_bytes)};
+  slot.range = slot.asked_range(slot.object_bytes);
   slot.choose_running_kind();
   slot.unsplit();
 }

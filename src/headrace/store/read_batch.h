@@ -1,6 +1,7 @@
 // Many objects that are read together: the unit in which callers request and the engine delivers.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -111,7 +112,7 @@ struct ReadSlot {
   Text name, generation;
   uint64_t listed_bytes = kUnknownSize, object_bytes = kUnknownSize;  // of the whole object
   Checksum listed_sum = {}, expected = {};  // of what is read: the whole object, or the range
-  ByteRange asked;                          // [0, kUnknownSize) for a whole object
+  std::optional<ByteRange> asked;           // none: all of it
   ByteRange range;  // the same, limited to the object once its size is known
   ReadMemory into;
   std::unique_ptr<Rare> rare;
@@ -131,7 +132,6 @@ struct ReadSlot {
   uint32_t restarts = 0;  // after a checksum mismatch, or a change of the object
   std::atomic<bool> failed = false;
   bool in_flight_charged = false;
-  bool whole = true;  // and not a range
   bool gzip = false;  // the bytes are compressed (Content-Encoding: gzip), as stored
   ChecksumKind wanted_sum = ChecksumKind::kNone;
   // The kind of CRC that is computed while the bytes arrive; kNone: none is. Fixed once there is
@@ -140,6 +140,12 @@ struct ReadSlot {
 
   // The CRC of the bytes that arrived of the kind that is wanted, if the store sums what it reads.
   Checksum sum() const { return rare ? rare->sum : Checksum(); }
+  bool is_range() const { return asked.has_value(); }
+  // What was asked for, of an object of this size.
+  ByteRange asked_range(uint64_t size_bytes = kUnknownSize) const {
+    const ByteRange all = asked.value_or(ByteRange{0, kUnknownSize});
+    return {all.begin, std::min(all.end, size_bytes)};
+  }
   // Whether the file of this name inside the object is read; see ReadTarget::member.
   bool has_member() const { return rare && !rare->member.empty(); }
   Rare& make_rare() {

@@ -2,8 +2,6 @@
 
 #include <array>
 #include <optional>
-#include <span>
-#include <utility>
 #include <vector>
 
 namespace headrace {

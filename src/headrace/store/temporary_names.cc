@@ -1,7 +1,6 @@
 #include "headrace/store/temporary_names.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "headrace/base/ascii.h"

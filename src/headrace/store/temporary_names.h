@@ -2,7 +2,7 @@
 //
 // They are full names: whatever the store's root is, they are at the root of the bucket, or below
 // the prefix that the store was given for them. They are not data, so listings omit them unless the
-// listing's prefix asks for them. Composites share their prefix with other programs that join
+// listing's prefix asks for them. Composites share their prefix with other programs that compose
 // objects on the server.
 #pragma once
 

@@ -1,7 +1,5 @@
 #include "headrace/store/ais/ais_placement.h"
 
-#include <utility>
-
 #include "headrace/format/ais_map.h"
 #include "headrace/format/ais_owner.h"
 

@@ -1,7 +1,5 @@
 #include "headrace/store/ais/ais_protocol.h"
 
-#include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -13,7 +11,6 @@
 #include "headrace/format/ais_location.h"
 #include "headrace/format/http_date.h"
 #include "headrace/format/http_range.h"
-#include "headrace/format/percent.h"
 #include "headrace/store/ais/ais_list_page.h"
 #include "headrace/store/bearer_signer.h"
 #include "headrace/store/name_before.h"
@@ -82,10 +79,8 @@ ObjectInfo info_of(const AisFacts& facts) {
 
 // AIStore keeps no time of a write, only that of the last use: a read moves it.
 LastUse last_use(std::string_view ns) {
-  int64_t since = 0;
-  const auto [end, error] = std::from_chars(ns.data(), ns.data() + ns.size(), since);
-  // Negative, or 0: prefetched, and not used yet.
-  if (error != std::errc() || end != ns.data() + ns.size() || since <= 0) return {};
+  const int64_t since = parse_number<int64_t>(ns).value_or(0);
+  if (since <= 0) return {};  // prefetched, and not used yet
   return {.at = std::chrono::system_clock::time_point(
               std::chrono::duration_cast<std::chrono::system_clock::duration>(
                   std::chrono::nanoseconds(since)))};

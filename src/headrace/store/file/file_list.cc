@@ -251,11 +251,11 @@ Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRe
                                     std::move(on_circle));
 }
 
-Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,
+Result<ColumnPage> list_page(FileWalk& walk, const ListRequest& request,
                              const std::function<bool()>& cancelled) {
   const size_t page_size =
       request.max_results == 0 ? kDefaultPageSize : std::min(request.max_results, kMaxPageSize);
-  ObjectPage page;
+  ColumnPage page;
   std::string token;
   for (size_t count = 0;; ++count) {
     if (cancelled()) return fail(Code::kCancelled, "cancelled");
@@ -273,7 +273,7 @@ Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,
                                  : info.name.find(request.delimiter, request.prefix.size());
     if (delimiter == std::string::npos) {
       token = cat(std::string_view(&kAfterObject, 1), info.name);
-      page.objects.push_back(std::move(info));
+      page.add(info);
     } else {
       std::string prefix = info.name.substr(0, delimiter + request.delimiter.size());
       token = cat(std::string_view(&kAfterPrefix, 1), prefix);

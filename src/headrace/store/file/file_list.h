@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "headrace/base/result.h"
-#include "headrace/format/object_info.h"
+#include "headrace/format/column_page.h"
 #include "headrace/store/options.h"
 
 namespace headrace {
@@ -81,7 +80,7 @@ Result<std::unique_ptr<FileWalk>> walk_for(const std::string& root, const ListRe
 
 // The next page of `walk`. Both the walk and the page's token remember where it ends, so that
 // either can continue. Errors: as next(); kCancelled.
-Result<ObjectPage> list_page(FileWalk& walk, const ListRequest& request,
+Result<ColumnPage> list_page(FileWalk& walk, const ListRequest& request,
                              const std::function<bool()>& cancelled);
 
 }  // namespace headrace

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "headrace/base/mutex.h"
-#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
@@ -219,8 +218,8 @@ Result<void> FileReader::open(ReadBatch& batch, SlotRead& current) {
 bool FileReader::is_read_as_listed(const ReadBatch& batch, const SlotRead& current) const {
   const ReadSlot& slot = batch.slot(current.slot_index);
   return current.read_count == 1 && !slot.generation.empty() &&
-         current.listed_bytes <= range_threshold_bytes_ && slot.asked.begin <= slot.range.end &&
-         slot.check_destination();
+         current.listed_bytes <= range_threshold_bytes_ &&
+         slot.asked_range().begin <= slot.range.end && slot.check_destination();
 }
 
 // Compares the opened file with what was listed, and fixes the slot's range.
@@ -380,7 +379,7 @@ Result<FileReader::Outcome> FileReader::check_unchanged(const ReadBatch& batch, 
   if (const Checksum& expected = slot.expected; compares(verify_, expected.kind())) {
     if (sum.kind() != expected.kind()) sum = sum_of(expected.kind(), slot.into);
     if (sum != expected) {
-      return corrupt(slot.whole ? "its " : "the range's ", label(sum.kind()), " is ",
+      return corrupt(slot.is_range() ? "the range's " : "its ", label(sum.kind()), " is ",
                      to_base64(sum), ", not ", to_base64(expected));
     }
     count(metrics_->checksums_verified_total);

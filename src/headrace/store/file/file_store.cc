@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "headrace/base/log.h"
 #include "headrace/base/mutex.h"
 #include "headrace/store/file/file_io.h"
 #include "headrace/store/file/file_list.h"
@@ -52,8 +51,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
     if (join_ranges(batch, shared_from_this(), join_rules_)) return;
     reader_->read(std::move(batch));
   }
-  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
-  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
+  std::shared_ptr<Pending<ColumnPage>> list(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;
@@ -109,7 +107,7 @@ class FileStore : public ObjectStore, public std::enable_shared_from_this<FileSt
   Result<ObjectInfo> rename_now(const CopyRequest& request, const std::function<bool()>& cancelled);
   Result<bool> remove_now(const std::string& name, const Precondition& precondition,
                           const std::function<bool()>& cancelled);
-  Result<ObjectPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
+  Result<ColumnPage> list_now(const ListRequest& request, const std::function<bool()>& cancelled);
   // Says, once, that listings do not enter a directory that lies in itself.
   void tell_circle(std::string_view name);
 
@@ -262,7 +260,8 @@ Result<bool> FileStore::remove_now(const std::string& name, const Precondition& 
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::compose(ComposeRequest request) {
-  return refused<ObjectInfo>(request.name, "files cannot be joined by the store: gs:// can do it");
+  return refused<ObjectInfo>(request.name,
+                             "files cannot be composed by the store: gs:// can do it");
 }
 
 std::shared_ptr<Pending<ObjectInfo>> FileStore::copy(CopyRequest request) {
@@ -417,28 +416,14 @@ Result<ObjectInfo> FileStore::copy_now(const CopyRequest& request,
   return info_of(request.name, *status);
 }
 
-std::shared_ptr<Pending<ObjectPage>> FileStore::list(ListRequest request) {
+std::shared_ptr<Pending<ColumnPage>> FileStore::list(ListRequest request) {
   const std::string prefix = request.prefix;
-  return start<ObjectPage>(prefix, [this, request = std::move(request)](const auto& cancelled) {
+  return start<ColumnPage>(prefix, [this, request = std::move(request)](const auto& cancelled) {
     return list_now(request, cancelled);
   });
 }
 
-std::shared_ptr<Pending<ColumnPage>> FileStore::list_columns(ListRequest request) {
-  const std::string prefix = request.prefix;
-  return start<ColumnPage>(
-      prefix, [this, request = std::move(request)](const auto& cancelled) -> Result<ColumnPage> {
-        Result<ObjectPage> page = list_now(request, cancelled);
-        if (!page) return std::unexpected(std::move(page.error()));
-        ColumnPage columns;
-        for (const ObjectInfo& info : page->objects) columns.add(info);
-        columns.prefixes = std::move(page->prefixes);
-        columns.next_page_token = std::move(page->next_page_token);
-        return columns;
-      });
-}
-
-Result<ObjectPage> FileStore::list_now(const ListRequest& request,
+Result<ColumnPage> FileStore::list_now(const ListRequest& request,
                                        const std::function<bool()>& cancelled) {
   const auto key_with = [&](const std::string& token) {
     std::string key;
@@ -464,7 +449,7 @@ Result<ObjectPage> FileStore::list_now(const ListRequest& request,
     if (!made) return std::unexpected(made.error());
     walk = std::move(*made);
   }
-  Result<ObjectPage> page = list_page(*walk, request, cancelled);
+  Result<ColumnPage> page = list_page(*walk, request, cancelled);
   if (page && !page->next_page_token.empty()) {
     std::string key = key_with(page->next_page_token);
     const Lock lock(mutex_);

@@ -150,15 +150,15 @@ class FileStoreTest : public testing::Test {
   std::vector<std::string> list(ListRequest request) {
     std::vector<std::string> all;
     do {
-      const Result<ObjectPage> page = take(store_->list(request));
+      const Result<ColumnPage> page = take(store_->list(request));
       if (!page) {
         ADD_FAILURE() << page.error().to_string();
         return all;
       }
       if (request.max_results != 0) {
-        EXPECT_LE(page->objects.size() + page->prefixes.size(), request.max_results);
+        EXPECT_LE(page->size() + page->prefixes.size(), request.max_results);
       }
-      for (const ObjectInfo& info : page->objects) all.push_back(info.name);
+      for (const ObjectInfo& info : page->objects()) all.push_back(info.name);
       for (const std::string& prefix : page->prefixes) all.push_back("*" + prefix);
       request.page_token = page->next_page_token;
     } while (!request.page_token.empty());
@@ -196,7 +196,7 @@ TEST_F(FileStoreTest, AUrlOfAFileIsRefusedWithAdvice) {
 TEST_F(FileStoreTest, AMissingDirectoryIsMadeByTheFirstWriteAndNotFoundBefore) {
   store_ = try_open(path("new/run")).value();
   EXPECT_EQ(read_error({.name = "a"}, "no such directory: " + path("new/run")), Code::kNotFound);
-  const Result<ObjectPage> page = take(store_->list({}));
+  const Result<ColumnPage> page = take(store_->list({}));
   ASSERT_FALSE(page.has_value());
   EXPECT_EQ(page.error().code(), Code::kNotFound);
   EXPECT_THAT(page.error().message(), HasSubstr(path("new/run")));
@@ -601,10 +601,10 @@ TEST_F(FileStoreTest, ListsInTheByteOrderOfWholeNames) {
     if (std::string_view(name) != "a/b") put(name, name);
   }
   EXPECT_THAT(list({}), ElementsAre("a-b", "a.b", "a/b/c", "a/\xc3\xa4", "a0", "b"));
-  const ObjectPage page = take(store_->list({})).value();
-  EXPECT_EQ(page.objects[0], take(store_->stat("a-b")).value());
-  EXPECT_EQ(page.objects[0].size_bytes, 3u);
-  EXPECT_NE(page.objects[0].updated, std::chrono::system_clock::time_point());
+  const ColumnPage page = take(store_->list({})).value();
+  EXPECT_EQ(page.info(0), take(store_->stat("a-b")).value());
+  EXPECT_EQ(page.info(0).size_bytes, 3u);
+  EXPECT_NE(page.info(0).updated, std::chrono::system_clock::time_point());
 }
 
 TEST_F(FileStoreTest, PrefixesNeedNotEndAtDirectories) {
@@ -667,7 +667,7 @@ TEST_F(FileStoreTest, ADirectoryThatListingsDoNotEnterIsToldOnce) {
 TEST_F(FileStoreTest, ANameThatIsNotTextFailsTheListingAndNamesTheDirectory) {
   put("d/good", "");
   put("d/\xff", "");
-  const Result<ObjectPage> page = take(store_->list({}));
+  const Result<ColumnPage> page = take(store_->list({}));
   ASSERT_FALSE(page.has_value());
   EXPECT_EQ(page.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(page.error().message(), HasSubstr(path("d/")));
@@ -681,13 +681,13 @@ TEST_F(FileStoreTest, APageTokenOfAnotherMakeIsRefused) {
 
 TEST_F(FileStoreTest, ATokenGoesOnInAnotherStoreAndMayBeUsedTwice) {
   for (int i = 0; i < 10; ++i) put("n" + std::to_string(i), "");
-  const ObjectPage first = take(store_->list({.max_results = 4})).value();
+  const ColumnPage first = take(store_->list({.max_results = 4})).value();
   const ListRequest request = {.page_token = first.next_page_token, .max_results = 3};
   for (int i = 0; i < 3; ++i) {
     if (i == 2) open({});
-    const ObjectPage page = take(store_->list(request)).value();
-    ASSERT_EQ(page.objects.size(), 3u);
-    EXPECT_EQ(page.objects[0].name, "n4");
+    const ColumnPage page = take(store_->list(request)).value();
+    ASSERT_EQ(page.size(), 3u);
+    EXPECT_EQ(page.info(0).name, "n4");
   }
 }
 

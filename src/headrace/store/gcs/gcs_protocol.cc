@@ -1,7 +1,6 @@
 #include "headrace/store/gcs/gcs_protocol.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -94,9 +93,7 @@ ReadFacts GcsProtocol::read_facts(const ResponseHead& head) const {
     } else if (same_ignoring_case(field.name, "content-encoding")) {
       sent_gzip = field.value == "gzip";
     } else if (same_ignoring_case(field.name, "x-goog-stored-content-length")) {
-      uint64_t bytes = 0;
-      const auto parsed = std::from_chars(field.value.begin(), field.value.end(), bytes);
-      if (parsed.ec == std::errc() && parsed.ptr == field.value.end()) facts.stored_bytes = bytes;
+      facts.stored_bytes = parse_number(field.value);
     }
   }
   facts.decompressed_by_server = facts.stored_gzip && !sent_gzip;

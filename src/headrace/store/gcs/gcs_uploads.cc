@@ -1,12 +1,9 @@
 #include "headrace/store/gcs/gcs_uploads.h"
 
-#include <charconv>
-#include <optional>
 #include <vector>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/gcs_json.h"
-#include "headrace/format/goog_hash.h"
 #include "headrace/format/json_quote.h"
 #include "headrace/format/multipart_xml.h"
 #include "headrace/format/percent.h"
@@ -129,13 +126,8 @@ void GcsResumableUploads::build_put(HttpRequest& request, const ResumablePut& pu
 uint64_t GcsResumableUploads::received_bytes(const ResponseHead& head) const {
   const std::string_view range = head.find("range").value_or("");  // "bytes=0-N"
   const size_t dash = range.rfind('-');
-  uint64_t last = 0;
-  if (dash == range.npos ||
-      std::from_chars(range.data() + dash + 1, range.data() + range.size(), last).ec !=
-          std::errc()) {
-    return 0;
-  }
-  return last + 1;
+  const auto last = parse_number(range.substr(dash == range.npos ? range.size() : dash + 1));
+  return last ? *last + 1 : 0;
 }
 
 void GcsResumableUploads::build_cancel(HttpRequest& request, std::string_view session) const {

@@ -73,7 +73,7 @@ void Listing::send(const Requests& requests) {
     request.start_offset = each.start_offset;
     request.end_offset = each.end_offset;
     request.page_token = each.page_token;
-    const std::shared_ptr<Pending<ColumnPage>> pending = store_->list_columns(std::move(request));
+    const std::shared_ptr<Pending<ColumnPage>> pending = store_->list(std::move(request));
     bool ended = false;
     {
       const Lock lock(mutex_);

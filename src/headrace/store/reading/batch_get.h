@@ -30,7 +30,7 @@ struct BatchGet {
   BatchGetEntry entry(const ReadSlot& slot) const {
     return {.name = batch->name(slot),
             .member = batch->member(slot),
-            .range = slot.whole ? std::nullopt : std::optional(slot.range)};
+            .range = slot.is_range() ? std::optional(slot.range) : std::nullopt};
   }
   // Whether the sum of the bytes is compared: as for any read, and wherever a generation was asked
   // for, which only the sum can prove.

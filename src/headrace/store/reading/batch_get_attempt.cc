@@ -118,7 +118,7 @@ Result<void> BatchGetAttempt::begin_member() {
   ReadSlot& its = slot(*at);
   if (is_missing || member.type != TarType::kFile || member.is_sparse) return {};
   if (member.size_bytes != its.range.size_bytes()) {
-    if (!its.whole && member.size_bytes == its.object_bytes) get_->record->ignores_ranges();
+    if (its.is_range() && member.size_bytes == its.object_bytes) get_->record->ignores_ranges();
     return {};
   }
   current_ = at;

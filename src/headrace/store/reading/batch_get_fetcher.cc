@@ -53,7 +53,8 @@ bool BatchGetFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const 
   }
   const ByteRange& range = slot.range;
   if (range.begin > range.end || range.end > slot.object_bytes) return false;
-  if (!slot.whole && (range.size_bytes() == 0 || !service_.record->takes_ranges())) return false;
+  if (slot.is_range() && (range.size_bytes() == 0 || !service_.record->takes_ranges()))
+    return false;
   // Digests take longer than an I/O thread may take; and nothing else proves a generation.
   const ChecksumKind kind = slot.expected.kind();
   const bool must_compare = compares(verify_, kind) || !batch.generation(slot).empty();
@@ -168,7 +169,7 @@ void BatchGetFetcher::ended(const std::shared_ptr<GroupedReads>& reads,
     came_bytes += slot.range.size_bytes();
     if (BatchGet::compares_sum(verify_, batch, slot)) {
       ++compared;
-    } else if (slot.whole && slot.range.size_bytes() > 0 && verify_ != Verify::kNone) {
+    } else if (!slot.is_range() && slot.range.size_bytes() > 0 && verify_ != Verify::kNone) {
       group->store->not_compared(batch.name(slot), slot.expected.kind());
     }
     end_flight(*resources_.pool, slot);

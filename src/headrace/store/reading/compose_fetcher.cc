@@ -80,7 +80,7 @@ struct ComposeFetcher::Group final : FetchGroup {
 ComposeFetcher::ComposeFetcher(Bucket bucket, Resources resources, const StoreOptions& options)
     : bucket_(std::move(bucket)),
       resources_(std::move(resources)),
-      options_(options.join),
+      options_(options.compose),
       // For a moment a group is in memory twice, whole and in parts; and there are several groups.
       max_size_bytes_(std::min(options_.max_size_bytes, resources_.pool->budget_bytes() / 8)),
       decompresses_(options.content_encoding == ContentEncoding::kDecompress),
@@ -93,7 +93,7 @@ bool ComposeFetcher::is_ready() const {
 }
 
 bool ComposeFetcher::takes(const ReadBatch& batch, const ReadSlot& slot) const {
-  return slot.whole && !slot.name.empty() && !slot.has_member() &&
+  return !slot.is_range() && !slot.has_member() && !slot.name.empty() &&
          !batch.generation(slot).empty() && slot.listed_bytes != kUnknownSize &&
          slot.listed_sum.crc32c() &&
          (!slot.into.is_callers() || slot.into.size() == slot.listed_bytes);
@@ -260,7 +260,7 @@ void ComposeFetcher::remove_composite(const Reads& reads, const std::shared_ptr<
           if (code == Code::kPermissionDenied) enabled_ = false;
           warn_once(Notice::kNotDeleted,
                     cat("a temporary object could not be deleted: ", removed.error().to_string(),
-                        code == Code::kPermissionDenied ? ". No more objects are joined" : "",
+                        code == Code::kPermissionDenied ? ". No more objects are composed" : "",
                         ". `headrace clean ", bucket_.store->url_of(""),
                         "` removes what was left behind; it needs ",
                         "the permission storage.objects.delete"));
@@ -271,10 +271,11 @@ void ComposeFetcher::remove_composite(const Reads& reads, const std::shared_ptr<
 }
 
 void ComposeFetcher::left_behind(size_t group_count) {
-  warn_once(Notice::kNotDeleted,
-            cat(group_count, group_count == 1 ? " temporary object" : " temporary objects",
-                " could not be deleted before the end. The next process that joins objects there, ",
-                "or `headrace clean ", bucket_.store->url_of(""), "`, removes them"));
+  warn_once(
+      Notice::kNotDeleted,
+      cat(group_count, group_count == 1 ? " temporary object" : " temporary objects",
+          " could not be deleted before the end. The next process that composes objects there, ",
+          "or `headrace clean ", bucket_.store->url_of(""), "`, removes them"));
 }
 
 // ── What the service refuses ─────────────────────────────────────────────────────────────────
@@ -290,8 +291,8 @@ void ComposeFetcher::note_refusal(const Error& error) {
       enabled_ = false;
       warn_once(Notice::kNoPermission,
                 cat("objects of ", bucket_.store->url_of(bucket_.root.text()),
-                    " are read one by one, not joined: ", error.to_string(),
-                    ". Joining needs the permissions storage.objects.create, ",
+                    " are read one by one, not composed: ", error.to_string(),
+                    ". Composing needs the permissions storage.objects.create, ",
                     "storage.objects.get and storage.objects.delete"));
       return;
     case Code::kThrottled:
@@ -301,7 +302,7 @@ void ComposeFetcher::note_refusal(const Error& error) {
     case Code::kExhausted:
     case Code::kInternal:
       warn_once(Notice::kRefused, cat("objects of ", bucket_.store->url_of(bucket_.root.text()),
-                                      " are read one by one, not joined: ", error.to_string()));
+                                      " are read one by one, not composed: ", error.to_string()));
       break;
   }
   const auto asked = error.retry_after().value_or(std::chrono::milliseconds(0));

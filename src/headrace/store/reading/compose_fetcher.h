@@ -1,4 +1,4 @@
-// Small objects that the server joins, read as one and split.
+// Small objects that the server composes, read as one and split.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace headrace {
 // object's size, component count and CRC32C have been verified, and then each part's CRC32C.
 //
 // Composed objects are always deleted, even if their batch is cancelled, and during stop().
-// A process that is killed leaves some behind; the next process that joins objects deletes them.
+// A process that is killed leaves some behind; the next process that composes deletes them.
 // Thread: any.
 class ComposeFetcher final : public Fetcher {
  public:
@@ -77,7 +77,7 @@ class ComposeFetcher final : public Fetcher {
 
   const Bucket bucket_;
   const Resources resources_;
-  const JoinOptions options_;
+  const ComposeOptions options_;
   const uint64_t max_size_bytes_;  // of a group; also within the memory budget
   const bool decompresses_;
   const TemporaryNames temporaries_;

@@ -20,17 +20,17 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
   void list(std::string page_token) {
     store_
         ->list({.prefix = cat(temporaries_.composites(), kCompositeMark), .page_token = page_token})
-        ->then([self = shared_from_this()](Result<ObjectPage> page) {
+        ->then([self = shared_from_this()](Result<ColumnPage> page) {
           if (page) self->listed(std::move(*page));
         });
   }
 
  private:
-  void listed(ObjectPage page) {
-    for (ObjectInfo& info : page.objects) {
-      const bool is_left = temporaries_.is_own_composite(info.name) &&
-                           !info.name.starts_with(spared_) && info.updated < before_;
-      if (is_left) left_.push_back(std::move(info));
+  void listed(ColumnPage page) {
+    for (size_t i = 0; i < page.size(); ++i) {
+      const bool is_left = temporaries_.is_own_composite(page.name(i)) &&
+                           !page.name(i).starts_with(spared_) && page.row(i).updated < before_;
+      if (is_left) left_.push_back(page.info(i));
     }
     next_page_token_ = std::move(page.next_page_token);
     remove_next();

@@ -1,4 +1,4 @@
-// Removes the joined objects that killed processes have left behind.
+// Removes the composites that killed processes have left behind.
 #pragma once
 
 #include <chrono>

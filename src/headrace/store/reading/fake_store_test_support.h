@@ -82,8 +82,7 @@ class FakeStore final : public ObjectStore {
   bool tells_sums() const override { return true; }
 
   // What these tests never ask for.
-  std::shared_ptr<Pending<ObjectPage>> list(ListRequest) override { return nullptr; }
-  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest) override { return nullptr; }
+  std::shared_ptr<Pending<ColumnPage>> list(ListRequest) override { return nullptr; }
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string) override { return nullptr; }
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest, std::span<const std::byte>) override {
     return nullptr;

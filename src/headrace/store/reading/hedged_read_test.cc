@@ -244,9 +244,9 @@ TEST_F(HedgedReadTest, APageOfAListingIsHedged) {
   for (int i = 0; i < 5; ++i) server_.put(cat("o", i), "x");
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(take(store_->list({})));
   server_.faults(R"([{"match":{"kind":"list"},"count":1,"action":"stall_head"}])");
-  const Result<ObjectPage> page = take(store_->list({}));
+  const Result<ColumnPage> page = take(store_->list({}));
   ASSERT_TRUE(page) << page.error().to_string();
-  EXPECT_THAT(page->objects, SizeIs(5));
+  EXPECT_THAT(page->objects(), SizeIs(5));
   EXPECT_GE(engine_.metrics().hedges_won_total, 1u);
 }
 

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "headrace/format/gunzip.h"
-#include "headrace/store/slot_memory.h"
 
 namespace headrace {
 namespace {
@@ -263,14 +261,15 @@ Result<void> HttpReader::verify(const ReadBatch& batch, ReadSlot& slot, const Ch
   }
   const Checksum& expected = slot.expected;
   if (!compares(rules_.verify, expected.kind())) {
-    if (rules_.verify != Verify::kNone && slot.whole && !slot.into.empty()) {
+    if (rules_.verify != Verify::kNone && !slot.is_range() && !slot.into.empty()) {
       host_.log.unverified([&] { return protocol_.url_of(batch.name(slot)); }, expected.kind());
     }
     return {};
   }
   if (sum != expected) {
     return corrupt("the bytes that came have ", label(sum.kind()), " ", to_base64(sum),
-                   slot.whole ? ", the object has " : ", the index says ", to_base64(expected));
+                   slot.is_range() ? ", the index says " : ", the object has ",
+                   to_base64(expected));
   }
   tally(metrics.checksums_verified_total);
   return {};
@@ -376,7 +375,7 @@ Result<std::optional<Block>> HttpReader::plain_memory(ReadBatch& batch, ReadSlot
 // thread.
 void HttpReader::decompress(std::shared_ptr<ReadBatch> batch, ReadSlot& slot) {
   Result<void> done;
-  if (slot.into.is_callers() || !slot.whole) {
+  if (slot.into.is_callers() || slot.is_range()) {
     done = invalid_argument(
         "it is stored as gzip: it can be decompressed only when it is read "
         "whole and into the engine's memory");

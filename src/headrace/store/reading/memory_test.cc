@@ -400,7 +400,7 @@ TEST_F(MemoryTest, AnAnswerOfUnknownLengthServesOnlyReadsOfTheWholeObject) {
 
 TEST_F(MemoryTest, AListingsAnswersCountWhileTheyComeAndAreGivenBack) {
   for (int i = 0; i < 200; ++i) server_.put(cat("list/", i), "x");
-  EXPECT_EQ(take(store_->list({.prefix = "list/"}))->objects.size(), 200u);
+  EXPECT_EQ(take(store_->list({.prefix = "list/"}))->size(), 200u);
   EXPECT_GE(engine_.pool().use().peak_live_bytes, 200u * 100);
   EXPECT_LE(engine_.pool().use().peak_live_bytes, kBudgetBytes / 4);
   wait_until_all_is_given_back(engine_.pool());

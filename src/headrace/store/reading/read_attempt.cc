@@ -79,7 +79,7 @@ bool ReadAttempt::tells_sums(const Protocol& protocol, const ReadRules& rules) {
 
 bool ReadAttempt::lacks_sum(const Protocol& protocol, const ReadRules& rules,
                             const ReadSlot& slot) {
-  return rules.verify != Verify::kNone && slot.whole && slot.expected.empty() &&
+  return rules.verify != Verify::kNone && !slot.is_range() && slot.expected.empty() &&
          protocol.sum_told_with_parts() == ChecksumKind::kNone && tells_sums(protocol, rules);
 }
 
@@ -155,7 +155,7 @@ Result<void> ReadAttempt::take_size(uint64_t object_bytes) {
 // A response has told the sum of the whole object.
 void ReadAttempt::take_sum(const Checksum& checksum) {
   // Once there are more pieces, others look at the kind.
-  if (!lead() || !slot_.whole || !slot_.expected.empty()) return;
+  if (!lead() || slot_.is_range() || !slot_.expected.empty()) return;
   slot_.expected = checksum;
   if (slot_.piece_count == 1 && piece_.received_bytes == 0) slot_.choose_running_kind();
 }
@@ -211,7 +211,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
           "the server decompressed it on the way, so what came is not what is stored "
           "and cannot be checked");
     }
-    if (slot_.into.is_callers() || !slot_.whole || slot_.piece_count > 1) {
+    if (slot_.into.is_callers() || slot_.is_range() || slot_.piece_count > 1) {
       return invalid_argument(
           "the server decompressed it on the way: it can be read only whole, in "
           "one request, and into the engine's memory");
@@ -221,7 +221,7 @@ Result<void> ReadAttempt::begin_body(const ResponseHead& head) {
     slot_.gzip = false;
     slot_.object_bytes = kUnknownSize;
     slot_.expected = {};
-    slot_.range = piece_.range = slot_.asked;
+    slot_.range = piece_.range = slot_.asked_range();
     piece_.received_bytes = 0;
     slot_.choose_running_kind();
     stored_bytes_.reset();

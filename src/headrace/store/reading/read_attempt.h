@@ -13,6 +13,7 @@
 #include "headrace/base/block_pool.h"
 #include "headrace/store/read_batch.h"
 #include "headrace/store/slot_memory.h"
+#include "headrace/store/transfer/attempt.h"
 #include "headrace/store/transfer/learned_of_bucket.h"
 #include "headrace/store/transfer/operation.h"
 

@@ -7,6 +7,7 @@
 #include "headrace/store/object_writer.h"
 #include "headrace/store/transfer/stat_attempt.h"
 #include "headrace/store/writing/multipart_attempts.h"
+#include "headrace/store/writing/plain_attempt.h"
 #include "headrace/store/writing/server_copy.h"
 #include "headrace/store/writing/server_rename.h"
 #include "headrace/store/writing/uploads.h"
@@ -56,24 +57,9 @@ void HttpStore::not_compared(std::string_view name, ChecksumKind kind) {
 
 // ── Listing ──────────────────────────────────────────────────────────────────────────────────
 
-std::shared_ptr<Pending<ColumnPage>> HttpStore::list_columns(ListRequest request) {
+std::shared_ptr<Pending<ColumnPage>> HttpStore::list(ListRequest request) {
   return remote_->run<ListAttempt>(remote_->temporaries(), std::move(request),
                                    remote_->largest_page_bytes);
-}
-
-std::shared_ptr<Pending<ObjectPage>> HttpStore::list(ListRequest request) {
-  auto page = std::make_shared<Pending<ObjectPage>>();
-  const std::shared_ptr<Pending<ColumnPage>> columns = list_columns(std::move(request));
-  page->set_on_cancel([columns] { columns->cancel(); });
-  columns->then([page](Result<ColumnPage> listed) {
-    if (!listed) return page->complete(std::unexpected(std::move(listed.error())));
-    try {
-      page->complete(to_objects(*listed));
-    } catch (const std::exception&) {  // out of memory: the caller must hear of it
-      page->complete(fail(Code::kInternal, "an exception ended the request"));
-    }
-  });
-  return page;
 }
 
 // As many pages as fit into a quarter of the budget if all are as large as the largest so far.
@@ -128,7 +114,8 @@ Result<std::shared_ptr<ObjectWriter>> HttpStore::open_writer(WriterOptions optio
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::abort_multipart(std::string name, std::string upload_id) {
-  return run_named<AbortMultipartAttempt>(name, name, std::move(upload_id));
+  return run_named<PlainAttempt>(name, name, abort_of_multipart(name, std::move(upload_id)),
+                                 PlainAttempt::Ends::kUpload);
 }
 
 std::shared_ptr<Pending<bool>> HttpStore::remove(std::string name, Precondition precondition) {
@@ -162,7 +149,7 @@ std::shared_ptr<Pending<ObjectInfo>> HttpStore::compose(ComposeRequest request) 
     return refused<ObjectInfo>(
         Error(Code::kInvalidArgument,
               max_compose_sources() == 0
-                  ? std::string("objects cannot be joined on this service")
+                  ? std::string("objects cannot be composed on this service")
                   : cat("it cannot be composed of ", count, " objects: 1 to ",
                         max_compose_sources(), " are allowed"))
             .with_url(url_of(request.name)));

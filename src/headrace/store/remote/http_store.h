@@ -28,8 +28,7 @@ class HttpStore final : public ObjectStore, public std::enable_shared_from_this<
   void read_in_groups(std::shared_ptr<GroupedReads> groups) { groups_ = std::move(groups); }
 
   void read(std::shared_ptr<ReadBatch> batch) override;
-  std::shared_ptr<Pending<ObjectPage>> list(ListRequest request) override;
-  std::shared_ptr<Pending<ColumnPage>> list_columns(ListRequest request) override;
+  std::shared_ptr<Pending<ColumnPage>> list(ListRequest request) override;
   std::shared_ptr<Pending<ObjectInfo>> stat(std::string name) override;
   std::shared_ptr<Pending<ObjectInfo>> write(WriteRequest request,
                                              std::span<const std::byte> bytes) override;

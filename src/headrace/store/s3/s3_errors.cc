@@ -32,6 +32,8 @@ Code s3_code_of(int status, std::string_view code) {
                ? Code::kUnavailable
                : Code::kInvalidArgument;
   }
+  // A full disk is not better the next second.
+  if (status == 507 || code == "XMinioStorageFull") return Code::kExhausted;
   if (status >= 500) return status == 501 ? Code::kInvalidArgument : Code::kUnavailable;
   return status >= 300 ? Code::kInvalidArgument : Code::kInternal;
 }
@@ -53,6 +55,7 @@ std::optional<int> s3_status_of(std::string_view code) {
   if (code == "InternalError") return 500;
   if (code == "NotImplemented") return 501;
   if (is_one_of(code, {"Busy", "ServiceUnavailable", "SlowDown"})) return 503;
+  if (code == "XMinioStorageFull") return 507;
   constexpr std::array<std::string_view, 13> kBeginnings = {
       "Authorization", "Bad",     "EntityToo",  "IllegalLocation", "IncompleteBody",
       "Invalid",       "KMS.",    "KeyTooLong", "Malformed",       "MetadataTooLarge",

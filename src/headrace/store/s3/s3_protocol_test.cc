@@ -486,10 +486,12 @@ TEST(S3LateError, MeansWhatItMeansWithItsStatus) {
                               Mapping{"ContentMD5Mismatch", Code::kCorrupt},
                               Mapping{"MethodNotAllowed", Code::kInvalidArgument},
                               Mapping{"OperationAborted", Code::kUnavailable},
+                              Mapping{"XMinioStorageFull", Code::kExhausted},
                               Mapping{"MalformedXML", Code::kInvalidArgument}}) {
     EXPECT_EQ(s3_code_of(s3_status_of(each.code).value_or(500), each.code), each.meaning)
         << each.code;
   }
+  EXPECT_EQ(s3_code_of(507, ""), Code::kExhausted);
 }
 
 }  // namespace

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <span>
-#include <utility>
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"

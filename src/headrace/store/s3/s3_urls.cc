@@ -1,7 +1,5 @@
 #include "headrace/store/s3/s3_urls.h"
 
-#include <utility>
-
 #include "headrace/format/sigv4.h"
 #include "headrace/store/s3/s3_errors.h"
 

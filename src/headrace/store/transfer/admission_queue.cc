@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <random>
-#include <utility>
 
 #include "headrace/store/transfer/piece_reader.h"
 

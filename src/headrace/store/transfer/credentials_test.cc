@@ -254,7 +254,7 @@ TEST_F(AuthorizedTest, WritesAndListsAreAuthorizedToo) {
   server_.post("auth", R"({"tokens":["T1"]})");
   use([](int) { return token("T1"); });
   const std::shared_ptr<ObjectStore> store = open();
-  EXPECT_EQ(take(store->list({}))->objects.size(), 1u);
+  EXPECT_EQ(take(store->list({}))->size(), 1u);
   EXPECT_TRUE(
       take(store->write(
                {.name = "b", .content_type = "", .content_encoding = "", .precondition = {}},

@@ -1,8 +1,5 @@
 #include "headrace/store/transfer/host.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "headrace/base/random.h"
 #include "headrace/http/completion.h"
 

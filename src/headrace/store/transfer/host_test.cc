@@ -72,14 +72,14 @@ TEST_F(InFlightTest, StatsListingsAndDeletesStayWithinIt) {
   server_.post("latency", R"({"first_byte_ms":2})");
   for (int i = 0; i < 10; ++i) server_.put(cat("a", i), "bytes");
   std::vector<std::shared_ptr<Pending<ObjectInfo>>> stats;
-  std::vector<std::shared_ptr<Pending<ObjectPage>>> pages;
+  std::vector<std::shared_ptr<Pending<ColumnPage>>> pages;
   std::vector<std::shared_ptr<Pending<bool>>> removals;
   for (int i = 0; i < 10; ++i) {
     stats.push_back(store->stat(cat("a", i)));
     pages.push_back(store->list({}));
   }
   for (const auto& each : stats) EXPECT_TRUE(take(each).has_value());
-  for (const auto& each : pages) EXPECT_EQ(take(each)->objects.size(), 10u);
+  for (const auto& each : pages) EXPECT_EQ(take(each)->size(), 10u);
   for (int i = 0; i < 10; ++i) removals.push_back(store->remove(cat("a", i), {}));
   for (const auto& each : removals) EXPECT_TRUE(take(each).has_value());
   EXPECT_EQ(server_.stat("/max_in_flight"), 2u);
@@ -153,7 +153,7 @@ TEST_F(InFlightTest, AtTheEndTemporaryObjectsAreRemovedThoughStalledReadsHoldAll
     engine.stop();
     wait_for(*batch);
   }
-  EXPECT_THAT(take(open()->list({.prefix = std::string(kUploadPrefix)}))->objects,
+  EXPECT_THAT(take(open()->list({.prefix = std::string(kUploadPrefix)}))->objects(),
               ::testing::IsEmpty());
 }
 
@@ -243,7 +243,7 @@ TEST_F(ThrottledRootTest, WhoIsRefusedHoldsUpNeitherReadsNorWritesNorListingsOfA
     EXPECT_TRUE(take(cold->write({.name = cat("new", i)}, bytes_of(bytes))).has_value());
     EXPECT_TRUE(take(cold->stat(cat("new", i))).has_value());
   }
-  EXPECT_EQ(take(cold->list({}))->objects.size(), 120u);
+  EXPECT_EQ(take(cold->list({}))->size(), 120u);
   EXPECT_FALSE(refused->done());
   EXPECT_LE(server_.stat("/max_in_flight"), 4u);
 
@@ -408,7 +408,7 @@ TEST_F(ThrottledRootTest, AtTheEndTemporaryObjectsAreRemovedBeforeWhatWasRefused
     wait_for(*batch);
   }
   server_.faults("[]");
-  EXPECT_THAT(take(open()->list({.prefix = std::string(kUploadPrefix)}))->objects,
+  EXPECT_THAT(take(open()->list({.prefix = std::string(kUploadPrefix)}))->objects(),
               ::testing::IsEmpty());
 }
 

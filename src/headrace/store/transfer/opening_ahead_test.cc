@@ -36,7 +36,7 @@ TEST_F(OpeningAheadTest, AsManyAsReadsAreExpectedAndNoMoreAreOpenedForAListingAn
 }
 
 TEST_F(OpeningAheadTest, AStoreThatReadsInGroupsOpensThemToo) {
-  options_.join_small_objects = true;
+  options_.compose_small_objects = true;
   const std::shared_ptr<ObjectStore> store = open_with(64);
   store->expect_reads(10);
   wait_for_opened(10);

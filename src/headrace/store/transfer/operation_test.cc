@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 
 #include <deque>
 #include <string>
@@ -12,9 +10,9 @@
 #include <vector>
 
 #include "headrace/http/answer_test_support.h"
-#include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
 #include "headrace/store/placement.h"
+#include "headrace/store/transfer/lane_test_support.h"
 
 namespace headrace {
 namespace {
@@ -207,24 +205,15 @@ class ScriptedAttempt final : public TextAttempt {
   Clock& clock_;
 };
 
-std::shared_ptr<const Route> route(std::string host = "storage.test") {
-  Route route;
-  route.endpoint.host = std::move(host);
-  return std::make_shared<Route>(std::move(route));
-}
-
-class OperationTest : public ::testing::Test {
+class OperationTest : public LaneTest {
  protected:
-  explicit OperationTest(const Protocol& spoken = protocol()) : attempt_(spoken, clock_) {
-    lane().rng().seed(1);
-  }
-  ~OperationTest() override {
-    permit_.release();
-    host_.lanes.clear();
-    poll();  // what was posted lets go of what it holds
-  }
+  explicit OperationTest(const Protocol& spoken = protocol())
+      : LaneTest(/*permits=*/4, /*reads=*/false,
+                 [this](IoThread& thread, const std::shared_ptr<const Route>&) {
+                   return std::make_unique<ScriptedConnection>(thread, script_);
+                 }),
+        attempt_(spoken, clock_) {}
 
-  HostLane& lane() { return lane_; }
   virtual std::unique_ptr<Signer> signer() { return protocol().make_signer(); }
   static const Protocol& protocol() {
     static const RedirectingProtocol protocol;
@@ -232,17 +221,6 @@ class OperationTest : public ::testing::Test {
   }
   void answer_with(std::deque<Answer> answers) { script_.answers = std::move(answers); }
 
-  // Runs what can run, without any time passing.
-  void poll() {
-    thread_->context().restart();
-    thread_->context().poll();
-  }
-
-  static awaitable<void> drive(Operation& operation, ScriptedAttempt& attempt,
-                               std::optional<Result<void>>& result) {
-    HttpRequest request;
-    result = co_await operation.run(attempt, request);
-  }
   void start() {
     store_.emplace(StoreContext{.retry = retry_,
                                 .timeout = timeout_,
@@ -254,9 +232,7 @@ class OperationTest : public ::testing::Test {
       store_->cluster =
           std::make_unique<ClusterLanes>(*placement, host_.map, store_->elsewhere, fetch_map_);
     }
-    operation_.emplace(permit_, *store_, this);
-    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
-    poll();
+    begin(attempt_);
   }
   // Lets time pass until the operation has ended.
   Result<void> finish() {
@@ -281,20 +257,7 @@ class OperationTest : public ::testing::Test {
     return duration_cast<milliseconds>(clock_.now() - attempt_.times.front());
   }
 
-  ManualClock clock_;
-  const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
-  Resolver resolver_;
-  const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   Script script_;
-  const std::shared_ptr<Log> log_ = std::make_shared<Log>(LogLevel::kWarning);
-  Host host_{
-      route(), 4, 4, 100, log_, [this](IoThread& thread, const std::shared_ptr<const Route>&) {
-        return std::make_unique<ScriptedConnection>(thread, script_);
-      }};
-  const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
-  HostLane& lane_ =
-      *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
-  Permit permit_{lane_, /*reads=*/false};
   RetryOptions retry_{
       .max_attempts = 4, .initial_backoff = milliseconds(100), .max_backoff = milliseconds(300)};
   TimeoutOptions timeout_{.total = seconds(60)};
@@ -302,9 +265,6 @@ class OperationTest : public ::testing::Test {
   LanesElsewhere::Reach reach_;
   std::function<void()> fetch_map_;
   ScriptedAttempt attempt_;
-  std::optional<StoreContext> store_;
-  std::optional<Result<void>> result_;
-  std::optional<Operation> operation_;
 };
 
 std::string text_of(const Result<void>& result) {
@@ -470,9 +430,7 @@ class OperationWithCredentials : public OperationTest {
   Result<void> run_next() {
     answer_with({{}});
     result_.reset();
-    operation_.emplace(permit_, *store_, this);
-    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
-    poll();
+    begin(attempt_);
     return finish();
   }
   const std::shared_ptr<CredentialsQueue> queue_ = std::make_shared<CredentialsQueue>();
@@ -557,14 +515,12 @@ class OperationElsewhere : public OperationTest {
   // Another operation of the same store.
   Result<void> run_next() {
     result_.reset();
-    operation_.emplace(permit_, *store_, this);
-    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
-    poll();
+    begin(attempt_);
     return finish();
   }
 
   Script there_;
-  Host other_{route("other.test"),
+  Host other_{route_to("other.test"),
               4,
               4,
               100,

@@ -17,9 +17,8 @@
 #include <vector>
 
 #include "headrace/http/answer_test_support.h"
-#include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
-#include "headrace/store/transfer/operation.h"
+#include "headrace/store/transfer/lane_test_support.h"
 
 namespace headrace {
 namespace {
@@ -184,21 +183,23 @@ class ReadsText final : public Attempt {
   std::array<char, 3> piece_{};
 };
 
-class RaceTest : public ::testing::Test {
+class RaceTest : public LaneTest {
  protected:
-  RaceTest() {
-    lane().rng().seed(1);
+  RaceTest()
+      : LaneTest(/*permits=*/64, /*reads=*/true,
+                 [this](IoThread& thread, const std::shared_ptr<const Route>&) {
+                   if (script_.lacks_memory) throw std::bad_alloc();
+                   return std::make_unique<TimedConnection>(thread, script_);
+                 }) {
     learn();
   }
-  ~RaceTest() override {
+  void TearDown() override {
     operation_.reset();
     permits_.clear();
     permit_.release();
     pass(seconds(20));  // the losers end
     EXPECT_EQ(lane().hedges().running(), 0u);
-    lane().close();
-    host_.lanes.clear();
-    poll();
+    LaneTest::TearDown();
   }
 
   // A host that answers within 30 ms, and enough requests to pay for hedges.
@@ -209,27 +210,17 @@ class RaceTest : public ::testing::Test {
       lane().hedges().earn(1 * kMiB);
     }
   }
-  HostLane& lane() { return lane_; }
   static const Protocol& protocol() {
     static const GcsProtocol protocol{"bucket", ""};
     return protocol;
   }
 
-  void poll() {
-    thread_->context().restart();
-    thread_->context().poll();
-  }
   // A millisecond at a time, so that what is due happens when it is.
   void pass(milliseconds time) {
     for (milliseconds passed{0}; passed < time; passed += milliseconds(1)) {
       clock_.advance(milliseconds(1));
       poll();
     }
-  }
-  static awaitable<void> drive(Operation& operation, ReadsText& attempt,
-                               std::optional<Result<void>>& result) {
-    HttpRequest request;
-    result = co_await operation.run(attempt, request);
   }
   void start(std::deque<Answer> answers) {
     script_.answers = std::move(answers);
@@ -243,10 +234,8 @@ class RaceTest : public ::testing::Test {
                                 .pace = pace_,
                                 .hedge = hedge_,
                                 .gate = gate_});
-    operation_.emplace(permit_, *store_, this);
     began_ = clock_.now();
-    asio::co_spawn(thread_->context(), drive(*operation_, attempt_, result_), asio::detached);
-    poll();
+    begin(attempt_);
   }
   // How long it takes.
   milliseconds finish() {
@@ -263,7 +252,6 @@ class RaceTest : public ::testing::Test {
     start(std::move(answers));
     return finish();
   }
-  const Metrics& metrics() { return thread_->metrics(); }
   // Other requests, which take permits as soon as they can, and keep them.
   void take_permits(int count) {
     for (int i = 0; i < count; ++i) {
@@ -280,29 +268,7 @@ class RaceTest : public ::testing::Test {
     poll();
   }
 
-  ManualClock clock_;
-  const std::shared_ptr<IoThread> thread_ = IoThread::without_thread(0, clock_);
-  Resolver resolver_;
-  const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   Script script_;
-  const std::shared_ptr<Log> log_ = std::make_shared<Log>(LogLevel::kWarning);
-  Host host_{[] {
-               Route route;
-               route.endpoint.host = "storage.test";
-               return std::make_shared<Route>(std::move(route));
-             }(),
-             64,
-             64,
-             100,
-             log_,
-             [this](IoThread& thread, const std::shared_ptr<const Route>&) {
-               if (script_.lacks_memory) throw std::bad_alloc();
-               return std::make_unique<TimedConnection>(thread, script_);
-             }};
-  const std::shared_ptr<Pace> pace_ = host_.paces.of("gs://bucket/");
-  HostLane& lane_ =
-      *host_.lanes.emplace_back(std::make_unique<HostLane>(host_, *thread_, resolver_, *pool_));
-  Permit permit_{lane_, /*reads=*/true};
   RetryOptions retry_{
       .max_attempts = 3, .initial_backoff = milliseconds(1), .max_backoff = milliseconds(2)};
   TimeoutOptions timeout_{.total = seconds(60)};
@@ -311,9 +277,6 @@ class RaceTest : public ::testing::Test {
   ReadsText attempt_{protocol()};
   std::list<RequestPermit> permits_;
   int permits_taken_ = 0;
-  std::optional<StoreContext> store_;
-  std::optional<Result<void>> result_;
-  std::optional<Operation> operation_;
   Clock::TimePoint began_{};
 };
 

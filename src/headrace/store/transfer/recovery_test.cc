@@ -16,9 +16,8 @@
 #include <vector>
 
 #include "headrace/http/answer_test_support.h"
-#include "headrace/http/manual_clock_test_support.h"
 #include "headrace/store/gcs/gcs_protocol.h"
-#include "headrace/store/transfer/operation.h"
+#include "headrace/store/transfer/lane_test_support.h"
 
 namespace headrace {
 namespace {
@@ -123,12 +122,6 @@ class Get final : public TextAttempt {
   const std::string target_;
 };
 
-std::shared_ptr<const Route> route() {
-  Route route;
-  route.endpoint.host = "storage.test";
-  return std::make_shared<Route>(std::move(route));
-}
-
 class RecoveryTest : public ::testing::Test {
  protected:
   explicit RecoveryTest() {
@@ -225,7 +218,7 @@ class RecoveryTest : public ::testing::Test {
   const std::shared_ptr<BlockPool> pool_ = BlockPool::create(64 * kMiB);
   const GcsProtocol protocol_{"bucket", ""};
   Network network_;
-  Host host_{route(),
+  Host host_{route_to("storage.test"),
              64,
              64,
              500,

@@ -224,7 +224,7 @@ TEST_F(RetryTest, ListsStatsAndDeletesAreTriedAgainToo) {
                       "action":{"status":500}},
                      {"match":{"kind":["list","get","delete"]},"count":1,"action":"reset"}])");
   const std::shared_ptr<ObjectStore> store = open();
-  EXPECT_EQ(take(store->list({}))->objects.size(), 1u);
+  EXPECT_EQ(take(store->list({}))->size(), 1u);
   EXPECT_EQ(take(store->stat("a/b"))->generation, object_.generation);
   EXPECT_TRUE(take(store->remove("a/b", {})).has_value());
   EXPECT_GT(engine_.metrics().retries_total, 0u);

@@ -1,7 +1,8 @@
 #include "headrace/store/writing/append_attempts.h"
-#include "headrace/store/appends.h"
 
 #include <utility>
+
+#include "headrace/store/appends.h"
 
 namespace headrace {
 
@@ -21,30 +22,6 @@ void AppendAttempt::build(HttpRequest& request) {
 Result<Attempt::Verdict> AppendAttempt::finish() {
   result = protocol().appends()->handle(response().head);
   if (result->empty()) return corrupt("the answer to a piece of the stream has no handle");
-  return Verdict::kDone;
-}
-
-FlushAttempt::FlushAttempt(const Protocol& protocol, std::string name, std::string handle)
-    : TextAttempt(protocol), name_(std::move(name)), handle_(std::move(handle)) {}
-
-void FlushAttempt::build(HttpRequest& request) {
-  protocol().appends()->build_flush(request, name_, handle_);
-}
-
-Result<Attempt::Verdict> FlushAttempt::finish() {
-  result = true;
-  return Verdict::kDone;
-}
-
-DescribeAttempt::DescribeAttempt(const Protocol& protocol, std::string name, WriteRequest like)
-    : TextAttempt(protocol), name_(std::move(name)), like_(std::move(like)) {}
-
-void DescribeAttempt::build(HttpRequest& request) {
-  protocol().describing()->build_describe(request, name_, like_);
-}
-
-Result<Attempt::Verdict> DescribeAttempt::finish() {
-  result = true;
   return Verdict::kDone;
 }
 

@@ -6,6 +6,7 @@
 #include "headrace/store/transfer/retry.h"
 #include "headrace/store/transfer/stat_attempt.h"
 #include "headrace/store/writing/append_attempts.h"
+#include "headrace/store/writing/plain_attempt.h"
 #include "headrace/store/writing/rename_attempt.h"
 #include "headrace/store/writing/write_attempts.h"
 
@@ -52,10 +53,19 @@ awaitable<Result<void>> AppendUpload::send_part(Outgoing outgoing) {
   co_return std::unexpected(*error_);
 }
 
+// It may be repeated: that the stream has ended, and once, is found out from the object.
+std::shared_ptr<Pending<bool>> AppendUpload::flush() {
+  return bucket_->run<PlainAttempt>(
+      temporary_,
+      [name = temporary_, handle = handle_](const Protocol& protocol, HttpRequest& request) {
+        protocol.appends()->build_flush(request, name, handle);
+      });
+}
+
 // ── Publishing ───────────────────────────────────────────────────────────────────────────────
 
 awaitable<Result<ObjectInfo>> AppendUpload::publish_parts(Whole whole) {
-  const Result<bool> flushed = co_await request(bucket_->run<FlushAttempt>(temporary_, handle_));
+  const Result<bool> flushed = co_await request(flush());
   flushed_ = flushed.has_value();
   // What the flush has made, or, if its answer was lost, may have made.
   Result<ObjectInfo> temporary = co_await request(bucket_->run<StatAttempt>(temporary_));
@@ -66,8 +76,8 @@ awaitable<Result<ObjectInfo>> AppendUpload::publish_parts(Whole whole) {
     co_return std::unexpected(with_url(std::move(good.error())));
   }
   if (has_to_describe(bucket_->protocol(), *temporary, target_)) {
-    Result<bool> described =
-        co_await request(bucket_->run<DescribeAttempt>(temporary->name, target_));
+    Result<bool> described = co_await request(
+        bucket_->run<PlainAttempt>(temporary->name, description_of(temporary->name, target_)));
     if (!described) co_return std::unexpected(with_url(std::move(described.error())));
   }
   co_return co_await rename(std::move(*temporary), whole);
@@ -117,7 +127,7 @@ awaitable<Result<void>> AppendUpload::remove_rest() {
   if (handle_.empty() || renamed_) co_return Result<void>();
   // Only an object can be removed.
   if (!flushed_) {
-    static_cast<void>(co_await result_of(bucket_->run<FlushAttempt>(temporary_, handle_)));
+    static_cast<void>(co_await result_of(flush()));
   }
   const Result<bool> removed = co_await result_of(bucket_->run<RemoveAttempt>(
       temporary_, Precondition{}, bucket_->learned().removal_conditions));

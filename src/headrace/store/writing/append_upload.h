@@ -24,6 +24,8 @@ class AppendUpload final : public HttpUpload {
  private:
   // Once the map of the cluster is known, or is known not to come.
   awaitable<Result<void>> choose_name();
+  // Ends the stream.
+  std::shared_ptr<Pending<bool>> flush();
   // Compares what the flush has made.
   Result<void> check(const ObjectInfo& temporary, const Whole& whole) const;
   awaitable<Result<ObjectInfo>> rename(ObjectInfo temporary, Whole whole);

@@ -6,7 +6,6 @@
 
 #include "headrace/base/ascii.h"
 #include "headrace/format/amz_checksum.h"
-#include "headrace/format/multipart_xml.h"
 #include "headrace/store/multipart_uploads.h"
 
 namespace headrace {
@@ -297,25 +296,6 @@ std::optional<Error> CompleteMultipartAttempt::wrong_result(const ObjectInfo& fo
                cat("the server made ", found.size_bytes, " bytes", crc32c_text(found), " of ",
                    parts_.size(), " parts with ", size_bytes_, " bytes",
                    sums_.crc32c ? cat(" and CRC32C ", sums_.crc32c->to_base64()) : ""));
-}
-
-AbortMultipartAttempt::AbortMultipartAttempt(const Protocol& protocol, std::string name,
-                                             std::string upload_id)
-    : TextAttempt(protocol), name_(std::move(name)), upload_id_(std::move(upload_id)) {}
-
-void AbortMultipartAttempt::build(HttpRequest& request) {
-  protocol().multipart()->build_abort(request, name_, upload_id_);
-}
-
-Result<Attempt::Verdict> AbortMultipartAttempt::finish() {
-  result = true;
-  return Verdict::kDone;
-}
-
-Result<Attempt::Verdict> AbortMultipartAttempt::refused(Error error) {
-  if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
-  result = false;
-  return Verdict::kDone;
 }
 
 ListMultipartAttempt::ListMultipartAttempt(const Protocol& protocol, std::string prefix,

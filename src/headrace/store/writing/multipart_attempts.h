@@ -151,20 +151,6 @@ class CompleteMultipartAttempt final : public PublishAttempt {
   std::string scratch_;
 };
 
-class AbortMultipartAttempt final : public TextAttempt {
- public:
-  AbortMultipartAttempt(const Protocol& protocol, std::string name, std::string upload_id);
-  void build(HttpRequest& request) override;
-  std::string url() const override { return protocol().url_of(name_); }
-  Result<bool> result;  // false: there was no such upload any more
-
- private:
-  Result<Verdict> finish() override;
-  Result<Verdict> refused(Error error) override;
-  bool ignores_body() const override { return true; }
-  const std::string name_, upload_id_;
-};
-
 class ListMultipartAttempt final : public TextAttempt {
  public:
   ListMultipartAttempt(const Protocol& protocol, std::string prefix, std::string after_name,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "headrace/format/running_sum.h"
-#include "headrace/store/writing/append_attempts.h"
+#include "headrace/store/writing/plain_attempt.h"
 #include "headrace/store/writing/write_attempts.h"
 
 namespace headrace {
@@ -119,7 +119,8 @@ awaitable<Result<ObjectInfo>> MultipartUpload::complete(uint64_t size_bytes,
 }
 
 awaitable<Result<bool>> MultipartUpload::abort() {
-  return result_of(uploader_->run<AbortMultipartAttempt>(at_.name, id_));
+  return result_of(uploader_->run<PlainAttempt>(at_.name, abort_of_multipart(at_.name, id_),
+                                                PlainAttempt::Ends::kUpload));
 }
 
 // ── Directly ─────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +139,8 @@ awaitable<Result<ObjectInfo>> DirectMultipartUpload::publish_parts(Whole whole) 
   completed_ = true;
   if (has_to_describe(uploader_->protocol(), *info, target_)) {
     // Until it is described, readers find the object without its type.
-    Result<bool> described = co_await request(uploader_->run<DescribeAttempt>(at_.name, target_));
+    Result<bool> described =
+        co_await request(uploader_->run<PlainAttempt>(at_.name, description_of(at_.name, target_)));
     if (!described) {
       co_return std::unexpected(with_url(std::move(described.error()))
                                     .with_words("it was written, but its content type and encoding "

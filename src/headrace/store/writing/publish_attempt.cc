@@ -1,7 +1,5 @@
 #include "headrace/store/writing/publish_attempt.h"
 
-#include <utility>
-
 #include "headrace/format/amz_checksum.h"
 #include "headrace/store/appends.h"
 #include "headrace/store/condition_proof.h"

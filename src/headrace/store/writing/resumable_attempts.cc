@@ -91,23 +91,4 @@ Result<Attempt::Verdict> SendStreamAttempt::finish() {
   return Verdict::kAgain;
 }
 
-CancelResumableAttempt::CancelResumableAttempt(const Protocol& protocol, std::string name,
-                                               std::string session)
-    : TextAttempt(protocol), name_(std::move(name)), session_(std::move(session)) {}
-
-void CancelResumableAttempt::build(HttpRequest& request) {
-  protocol().resumable()->build_cancel(request, session_);
-}
-
-Result<Attempt::Verdict> CancelResumableAttempt::finish() {
-  result = true;
-  return Verdict::kDone;
-}
-
-Result<Attempt::Verdict> CancelResumableAttempt::refused(Error error) {
-  if (error.code() != Code::kNotFound) return std::unexpected(std::move(error));
-  result = false;
-  return Verdict::kDone;
-}
-
 }  // namespace headrace

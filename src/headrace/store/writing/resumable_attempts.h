@@ -64,20 +64,4 @@ class SendStreamAttempt final : public TextAttempt {
   uint32_t standstills_ = 0;  // answers that brought nothing
 };
 
-class CancelResumableAttempt final : public TextAttempt {
- public:
-  CancelResumableAttempt(const Protocol& protocol, std::string name, std::string session);
-  void build(HttpRequest& request) override;
-  std::string url() const override { return protocol().url_of(name_); }
-  Result<bool> result;
-
- private:
-  // A cancelled session answers 499.
-  bool accepts(int status) const override { return status / 100 == 2 || status == 499; }
-  bool ignores_body() const override { return status() != 499; }
-  Result<Verdict> finish() override;
-  Result<Verdict> refused(Error error) override;
-  const std::string name_, session_;
-};
-
 }  // namespace headrace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/store/resumable_uploads.h"
+#include "headrace/store/writing/plain_attempt.h"
 #include "headrace/store/writing/resumable_attempts.h"
 
 namespace headrace {
@@ -80,8 +82,12 @@ awaitable<Result<ObjectInfo>> ResumableUpload::publish_parts(Whole whole) {
 awaitable<Result<void>> ResumableUpload::remove_rest() {
   rest_.reset();
   if (ended_ || session_.empty()) co_return Result<void>();
-  Result<bool> cancelled =
-      co_await result_of(remote_->run<CancelResumableAttempt>(target_.name, session_));
+  Result<bool> cancelled = co_await result_of(remote_->run<PlainAttempt>(
+      target_.name,
+      [session = session_](const Protocol& protocol, HttpRequest& request) {
+        protocol.resumable()->build_cancel(request, session);
+      },
+      PlainAttempt::Ends::kSession));
   if (cancelled) co_return Result<void>();
   co_return std::unexpected(with_url(std::move(cancelled.error())));
 }

@@ -1,7 +1,5 @@
 #include "headrace/store/writing/sums_of_part.h"
 
-#include <utility>
-
 #include "headrace/format/running_sum.h"
 #include "headrace/store/part_body.h"
 

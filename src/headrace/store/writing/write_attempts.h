@@ -91,7 +91,7 @@ class ComposeAttempt final : public PublishAttempt {
   Match compare(const ObjectInfo& found) const override;
 
   std::string other_refusal() const override {
-    return "it is not in the expected generation, or one of the objects to be joined is not";
+    return "it is not in the expected generation, or one of the objects to be composed is not";
   }
 
   bool gives_up_on(const Error& error) const override {

@@ -419,7 +419,7 @@ TEST_F(ComposeTest, AnAnswerThatTellsNoSumIsNoSuccess) {
 
 TEST_F(ComposeTest, ASourceThatHasChangedIsRefused) {
   server_.put("in/2", bytes_);
-  EXPECT_THAT(compose(), FailsWith(Code::kPreconditionFailed, HasSubstr("objects to be joined")));
+  EXPECT_THAT(compose(), FailsWith(Code::kPreconditionFailed, HasSubstr("objects to be composed")));
   EXPECT_EQ(server_.object("out/a"), std::nullopt);
 }
 
