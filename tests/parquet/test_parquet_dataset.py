@@ -29,7 +29,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import headrace
 from headrace.torch import ParquetDataset
-from headrace.torch._parquet_files import GroupRead, GroupReads
+from headrace.torch._parquet_files import GroupRead, RowGroups
 from testing.faultserver.client import FaultServer
 from tests.parquet.tables import fill, number_of, packed, table
 from tests.waiting import wait_until
@@ -367,15 +367,16 @@ def test_a_state_of_other_data_or_another_order_is_refused(
     }.items():
         with pytest.raises(headrace.InvalidArgumentError, match=f"the state has {name}="):
             ParquetDataset(local, **options).load_state_dict(state)  # type: ignore[arg-type]
-    for base in (None, [[0]], [[5, 3]], [[0, 102]], [[0, 9], [8, 20]], [["0", 9]]):
+    dataset = ParquetDataset(local, batch_size=8, shuffle=True)
+    for spans in (None, [[0]], [[5, 3]], [[0, 102]], [[0, 9], [8, 20]], [["0", 9]]):
         with pytest.raises(headrace.InvalidArgumentError, match="base"):
-            ParquetDataset(local, batch_size=8, shuffle=True).load_state_dict(
-                {**state, "base": base}
-            )
-    impossible = ParquetDataset(local, batch_size=8, shuffle=True)
-    impossible.load_state_dict({**state, "yielded": 102})
-    with pytest.raises(headrace.InvalidArgumentError, match="yielded 102 of its 101 rows"):
-        list(impossible)
+            dataset.load_state_dict({**state, "base": {"count": 101, "spans": spans}})
+    for base in (None, {"count": 102, "spans": [[0, 102]]}):
+        with pytest.raises(headrace.InvalidArgumentError, match="base"):
+            dataset.load_state_dict({**state, "base": base})
+    for odd in ({"yielded": 102}, {"share": [3, 2]}, {"share": None}, {"share": [0, "1"]}):
+        with pytest.raises(headrace.InvalidArgumentError, match="the state's share"):
+            dataset.load_state_dict({**state, **odd})
 
 
 def test_a_pass_may_go_on_in_batches_of_another_size(local: headrace.Store) -> None:
@@ -685,7 +686,7 @@ def test_arguments_that_cannot_work(
 
 
 def test_words_of_others_are_explained(local: headrace.Store) -> None:
-    with pytest.raises(TypeError, match="it is called batch_size"):
+    with pytest.raises(TypeError, match=r"did you mean batch_size=\?"):
         ParquetDataset(local, batch=3)  # type: ignore[arg-type]
 
 
@@ -811,13 +812,13 @@ def test_small_row_groups_are_read_ahead_some_at_a_time(
     (tmp_path / "a.parquet").write_bytes(packed(table(0, 1000), 1))
     dataset = ParquetDataset(tmp_path, number, columns=["number"])
     started: list[int] = []
-    start = GroupReads.start
+    start = RowGroups.start
 
-    def counted(self: GroupReads, group: int) -> GroupRead:
+    def counted(self: RowGroups, group: int) -> GroupRead:
         started.append(group)
         return start(self, group)
 
-    monkeypatch.setattr(GroupReads, "start", counted)
+    monkeypatch.setattr(RowGroups, "start", counted)
     rows = iter(dataset)
     assert next(rows) == 0
     assert 32 <= len(started) <= 200

@@ -283,8 +283,8 @@ def test_what_cannot_be_is_an_error(store: headrace.Store) -> None:
             ShardDataset(store, **wrong)
     for unknown, text in (
         ({"shuffle": True}, "Loader"),
-        ({"suffixes": ["jpg"]}, "it is called fields"),
-        ({"labels": [1]}, "fields of the samples"),
+        ({"batch_size": 8}, "Loader"),
+        ({"feilds": ["jpg"]}, "did you mean fields="),
     ):
         with pytest.raises(TypeError, match=text):
             ShardDataset(store, **unknown)

@@ -27,9 +27,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import headrace
-from headrace.torch import ShardDataset, ShardStream
-from headrace.torch._shard_work import Part
+from headrace.torch import Loader, ShardDataset, ShardStream
 from testing.faultserver.client import FaultServer
+from tests.conftest import SEARCHED
 from tests.shards.tars import by_webdataset, fill, media, number_of, samples_of, tar, zstd
 from tests.shards.test_shard_dataset import NAMES, as_reference, by_reference, is_like_webdataset
 from tests.waiting import wait_until
@@ -225,9 +225,9 @@ def test_a_window_moves_samples_at_most_so_far_and_evenly(tmp_path: Path) -> Non
         firsts.update(number % 10 for number in order[:: count // 200])
     inner = moves
     assert max(map(abs, inner)) <= size
-    # Where a sample comes is uniform in the window: a mean of 0, a deviation of size / sqrt(12).
+    # Where it comes from and where it goes are uniform in the window.
     assert abs(statistics.fmean(inner)) < 1
-    assert 0.8 < statistics.pstdev(inner) / (size / 12**0.5) < 1.2
+    assert 0.8 < statistics.pstdev(inner) / (size / 6**0.5) < 1.2
     # Neighbours do not stay neighbours: of a shuffled window, one pair in `size` does.
     neighbours = sum(b - a == 1 for a, b in itertools.pairwise(order))
     assert neighbours < 3 * count / size * 2
@@ -299,6 +299,11 @@ def test_a_cut_shard_is_read_from_where_its_samples_begin(
     options = {"rank": 3, "world_size": 4, "endpoint": server.url}
     assert list(ShardStream(index, number_of, **options)) == list(range(750, 1000))
     assert sum(media(server)[before:]) < 0.26 * whole
+    before = len(media(server))
+    found = of_ranks(index, 4, endpoint=server.url, prefetch_bytes=1 << 20)
+    assert list(itertools.chain(*found)) == list(range(1000))
+    pieces = 3 * (64 << 10)  # in which their shares end
+    assert sum(media(server)[before:]) <= whole + pieces
 
 
 def test_an_index_of_a_part_of_the_members_is_refused(local: headrace.Store) -> None:
@@ -487,6 +492,31 @@ def test_to_continue_in_a_plain_tar_costs_nothing_twice(
     assert sum(media(server)[before:]) == whole - 900 * (512 + 2048 + 512 + 512)
 
 
+def test_epochs_that_go_on_read_shards_once(gcs: headrace.Store, server: FaultServer) -> None:
+    pack(gcs, [40] * 8)
+    stream = ShardStream(gcs, number_of, shuffle=True, shuffle_window=30, epoch_samples=160)
+    before = len(media(server))
+    seen = Counter(number for _ in range(4) for number in stream)
+    assert seen == dict.fromkeys(range(320), 2)
+    # And at the end of its last shard, an epoch does not know that there are no more samples.
+    assert len(media(server)) - before <= 16 + 3
+
+
+def test_few_shards_are_open_whose_samples_are_large(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    for shard in range(6):
+        gcs.write(f"{shard}.tar", tar(samples_of(4 * shard, 4, 300_000)))
+    index = headrace.index_members(gcs)
+    stream = ShardStream(index, number_of, prefetch_bytes=256 << 10, endpoint=server.url)
+    begin = len(server.log())
+    iterator = iter(stream)
+    assert list(itertools.islice(iterator, 3)) == [0, 1, 2]
+    reads = [each for each in server.log()[begin:] if each["kind"] == "media"]
+    assert len({each["target"].split("?")[0] for each in reads}) <= 2
+    assert list(iterator) == list(range(3, 24))
+
+
 class Run:
     """A world of readers of one stream, read step by step, that may stop and go on as another."""
 
@@ -660,9 +690,9 @@ def test_a_loaded_state_is_of_its_epoch(local: headrace.Store, workers: int) -> 
     head, stream = begun(local, 4, 31)
     assert stream.epoch == 4
     stream.set_epoch(4)
-    assert stream.state_dict()["base"]["parts"]
+    assert stream.state_dict()["base"]["begun"]
     stream.set_epoch(5)
-    assert not stream.state_dict()["base"]["parts"]
+    assert not stream.state_dict()["base"]["begun"]
     assert a_pass(stream, workers) == list(range(180))
     stream.set_epoch(4)
     assert sorted(head + a_pass(stream, 2)) == list(range(180))
@@ -718,13 +748,19 @@ def test_states_of_something_else_are_refused(local: headrace.Store, tmp_path: P
         ({**state, "uneven": "keep"}, "uneven='keep'"),
         ({**state, "fingerprint": "0"}, "other data"),
         ({**state, "lane": 1}, "that cannot be"),
-        ({**state, "parts": [[1, 2]]}, "for a part of a shard"),
+        ({**state, "rests": [[1, 2]]}, "for what is left of a shard"),
+        ({**state, "rests": [[0, 0, [0, 0, 0, 6]]]}, "for what is left of a shard"),
+        ({**state, "rests": [[0, 0, [0, 0, 0, 1 << 60]]]}, "for what is left of a shard"),
+        ({**state, "rests": [[3, 0, [0, 0, 0, 2]]]}, "for what is left of a shard"),
+        ({**state, "rests": [[-1, 0, [0, 0, 0, 2]]]}, "for what is left of a shard"),
+        ({**state, "share": [3]}, "share"),
         ({**state, "base": {"frontier": 0}}, "base"),
         ({**state, "version": 99}, "version"),
         ({}, "not a state"),
         ([], "not a state"),
         ("text", "not a state"),
         ([{**state, "lanes": 2}], "that of reader 1 is missing"),
+        ([{**state, "lanes": 1 << 60}], "that of reader 1 is missing"),
         ([{**state, "lanes": 2}, {**state, "lanes": 2, "lane": 1, "epoch": 3}], "one moment"),
     ]
     for wrong, text in bad:
@@ -735,6 +771,24 @@ def test_states_of_something_else_are_refused(local: headrace.Store, tmp_path: P
     other.load_state_dict(state)
     with pytest.raises(headrace.InvalidArgumentError, match="the states of all readers"):
         iter(other)
+
+
+def test_a_reader_that_is_said_to_be_far_ahead_of_another_is_refused(
+    local: headrace.Store,
+) -> None:
+    stream = ShardStream(local, number_of, epoch_samples=10)
+    state = stream.state_dict()
+    both = [{**state, "lanes": 2, "lane": lane, "begun": lane << 50} for lane in range(2)]
+    with pytest.raises(headrace.InvalidArgumentError, match="not of one moment"):
+        stream.load_state_dict(both)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_index_of_no_samples_is_an_epoch_of_none(tmp_path: Path, workers: int) -> None:
+    stream = ShardStream(wids(tmp_path, [0, 0], ".tar"), number_of, shuffle=True)
+    for _ in range(2):
+        assert list(DataLoader(stream, None, num_workers=workers)) == []
+        stream.load_state_dict([stream.state_dict()])
 
 
 def test_what_fills_up_the_ranks_belongs_to_them(local: headrace.Store) -> None:
@@ -772,8 +826,103 @@ def test_shards_without_samples_make_no_epoch(tmp_path: Path, world_size: int) -
         (tmp_path / name).write_bytes(tar([("README", b"no sample")]))
     assert list(ShardStream(tmp_path)) == []
     stream = ShardStream(tmp_path, epoch_samples=10, rank=0, world_size=world_size)
-    with pytest.raises(headrace.InvalidArgumentError, match="3 shards in a row have no sample"):
+    with pytest.raises(headrace.InvalidArgumentError, match="none of the 3 shards has a sample"):
         list(stream)
+
+
+def readers_of(source: Any, ranks: int, workers: int, **options: Any) -> list[ShardStream]:
+    """Return the streams of all readers, each as a DataLoader worker has one."""
+    run, lanes = Run(source, random.Random(0), **options), ranks * workers
+    streams = [Lane(run, lane, lanes, ranks).stream for lane in range(lanes)]
+    for stream in streams:
+        stream.set_epoch(0)
+    return streams
+
+
+@hypothesis.settings(max_examples=SEARCHED or 25, deadline=None)
+@hypothesis.given(data=st.data())
+def test_over_epochs_a_reader_gets_every_sample_before_it_gets_one_again(
+    local: headrace.Store, data: st.DataObject
+) -> None:
+    """However it is stopped and goes on, and exactly as if it had not been stopped."""
+    ranks, workers = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 3))
+    samples = data.draw(st.integers(ranks, 300), "epoch_samples")
+    options = {
+        "epoch_samples": samples,
+        "shuffle": data.draw(st.booleans(), "shuffle"),
+        "shuffle_window": data.draw(st.sampled_from([0, 7, 60]), "window"),
+    }
+    lengths: Counter[int] = Counter()
+    for lane, stream in enumerate(readers_of(local, ranks, workers, **options)):
+        again = readers_of(local, ranks, workers, **options)[lane]
+        seen = Counter(range(180))
+        for epoch in range(data.draw(st.integers(1, 5), "epochs")):
+            whole = list(stream)
+            seen.update(whole)
+            lengths[epoch, lane % ranks] += len(whole)
+            assert max(seen.values()) - min(seen.values()) <= 1
+            stop = data.draw(st.none() | st.integers(0, len(whole)), "stop")
+            head: list[int] = []
+            if stop is not None:
+                head += itertools.islice(again, stop)
+                state = json.loads(json.dumps(again.state_dict()))
+                again = readers_of(local, ranks, workers, **options)[lane]
+                again.load_state_dict(state)
+                assert again.state_dict() == state
+            assert head + list(again) == whole
+    assert {lengths[0, rank] for rank in range(ranks)} == {samples // ranks}
+
+
+def test_readers_that_begin_with_shards_of_their_own_read_each_once_in_an_epoch(
+    tmp_path: Path,
+) -> None:
+    pack(headrace.Store(tmp_path), [10] * 12)
+    for ranks, workers in ((1, 1), (2, 2), (3, 1), (4, 3)):
+        readers = readers_of(tmp_path, ranks, workers, shuffle=True, epoch_samples=120)
+        for epoch in range(3):
+            seen = Counter(number for stream in readers for number in stream)
+            assert seen == dict.fromkeys(range(120), 1), epoch
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_an_epoch_goes_on_where_the_last_one_ended_in_whatever_process(
+    local: headrace.Store, workers: int, persistent: bool
+) -> None:
+    options: dict[str, Any] = {"shuffle": True, "shuffle_window": 8, "epoch_samples": 50}
+    readers = readers_of(local, 1, max(1, workers), **options)
+    stream = ShardStream(local, number_of, **options)
+    loader = DataLoader(stream, None, num_workers=workers, persistent_workers=persistent)
+    for epoch in range(6):
+        if epoch % 2:
+            stream.set_epoch(epoch)
+        assert sorted(loader) == sorted(itertools.chain(*readers)), epoch
+    # Another epoch than the next one, and one after an epoch that was left, have no history.
+    stream.set_epoch(9)
+    fresh = ShardStream(local, number_of, **options)
+    fresh.set_epoch(9)
+    wanted = sorted(DataLoader(fresh, None, num_workers=workers))
+    assert sorted(loader) == wanted
+    stream.set_epoch(8)
+    next(iter(loader))
+    assert sorted(loader) == wanted
+
+
+def test_an_epoch_after_a_resume_with_other_readers_goes_on_too(local: headrace.Store) -> None:
+    draw = random.Random(22)
+    for _ in range(4):
+        run = Run(local, draw, shuffle=True, shuffle_window=draw.choice([0, 9]), epoch_samples=60)
+        run.go_on(draw.randrange(1, 4), draw.randrange(1, 4), draw.randrange(40))
+        lanes = draw.randrange(1, 4)
+        readers = [Lane(run, lane, lanes, 1) for lane in range(lanes)]
+        for reader in readers:
+            run.seen += reader.iterator
+        assert len(run.seen) == 60
+        for reader in readers:
+            own, epochs = set[int](), 0
+            while own != set(range(180)) and epochs < 30 * lanes:
+                own.update(reader.stream)  # first of what the readers before have left
+                epochs += 1
+            assert own == set(range(180))
 
 
 def test_every_reader_comes_to_all_shards(tmp_path: Path) -> None:
@@ -786,6 +935,83 @@ def test_every_reader_comes_to_all_shards(tmp_path: Path) -> None:
     for rank in range(2):
         stream = ShardStream(tmp_path, number_of, epoch_samples=40, rank=rank, world_size=2)
         assert set(stream) == set(range(10))
+
+
+def states_of(streams: Iterable[ShardStream], samples: int) -> list[dict[str, Any]]:
+    """Return the states of readers that have yielded so many samples each."""
+    states = []
+    for stream in streams:
+        iterator = iter(stream)
+        assert len(list(itertools.islice(iterator, samples))) == samples
+        states.append(json.loads(json.dumps(stream.state_dict())))
+    return states
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_yield_their_shares_of_a_window_that_was_begun(tmp_path: Path, ranks: int) -> None:
+    pack(headrace.Store(tmp_path), [14] * 6)
+    how: dict[str, Any] = {"shuffle": True, "shuffle_window": 100, "epoch_samples": 40}
+    states = states_of(readers_of(tmp_path, 1, 1, **how), 1)
+    readers = readers_of(tmp_path, ranks, 1, **how)
+    for stream in readers:
+        stream.load_state_dict(states)
+    assert [len(list(stream)) for stream in readers] == [39 // ranks] * ranks
+    # What a rank has left of the window is there for whoever goes on.
+    one, other = readers_of(tmp_path, 2, 1, **how)
+    one.load_state_dict(states)
+    other.load_state_dict(states)
+    seen = [*one, *itertools.islice(other, 3)]
+    last = ShardStream(tmp_path, number_of, **how)
+    last.load_state_dict([one.state_dict(), other.state_dict()])
+    seen += last
+    assert len(set(seen)) == len(seen) == 39
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks", "samples"), [([5], 2, 5), ([3, 0], 4, 3), ([8] * 4, 16, 8)]
+)
+def test_the_ends_of_shards_are_no_shards_without_samples(
+    tmp_path: Path, counts: list[int], ranks: int, samples: int
+) -> None:
+    count = pack(headrace.Store(tmp_path), counts)
+    epoch = ranks * (samples + count)
+    states = states_of(readers_of(tmp_path, ranks, 1, epoch_samples=epoch), samples)
+    stream = ShardStream(tmp_path, number_of, epoch_samples=epoch)
+    stream.load_state_dict(states)
+    assert len(list(stream)) == ranks * count
+
+
+@pytest.mark.parametrize("window", [1, 4, 100])
+def test_a_window_ends_where_a_sample_could_come_again(tmp_path: Path, window: int) -> None:
+    count = pack(headrace.Store(tmp_path), [3, 9, 1, 5])
+    stream = ShardStream(
+        tmp_path, number_of, shuffle=True, shuffle_window=window, epoch_samples=3 * count
+    )
+    numbers = list(stream)
+    for begin in range(0, len(numbers), count):
+        assert sorted(numbers[begin : begin + count]) == list(range(count))
+
+
+# torchdata 0.11 calls what torch 2.14 deprecates.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_next_epoch_goes_on_behind_a_checkpoint_of_the_end_of_one(
+    local: headrace.Store, workers: int
+) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loader() -> Any:
+        how: dict[str, Any] = {"shuffle": True, "shuffle_window": 5, "epoch_samples": 12}
+        return StatefulDataLoader(ShardStream(local, number_of, **how), None, num_workers=workers)
+
+    whole = loader()
+    epochs, state = [list(whole) for _ in range(4)], None
+    for epoch in epochs:
+        again = loader()
+        if state is not None:
+            again.load_state_dict(state)
+        assert (list(again) or list(again)) == epoch  # first may come the rest of the epoch before
+        state = again.state_dict()
 
 
 # ---- errors
@@ -862,6 +1088,32 @@ def test_broken_shards_are_left_out_if_that_is_wanted(
     assert "2 units of unknown size of epoch 0" in total
     assert f"shard-001{suffix}" in total
     assert f"shard-002{suffix}" in total
+
+
+@pytest.mark.parametrize("epoch_samples", [None, 40])
+@pytest.mark.parametrize("by_loader", [False, True])
+def test_a_begun_window_that_nobody_can_read_is_not_the_end(
+    tmp_path: Path, epoch_samples: int | None, by_loader: bool
+) -> None:
+    pack(headrace.Store(tmp_path), [13] * 5)
+
+    def make() -> Any:
+        how: dict[str, Any] = {"shuffle_window": 4, "epoch_samples": epoch_samples}
+        if by_loader:
+            return Loader(ShardStream(tmp_path, number_of, **how), 1, shuffle=True, on_error="skip")
+        return ShardStream(tmp_path, number_of, shuffle=True, on_error="skip", **how)
+
+    first = make()
+    begun = [int(each) for each in itertools.islice(iter(first), 2)]
+    state = json.loads(json.dumps(first.state_dict()))
+    again = make()
+    (tmp_path / f"shard-{begun[0] // 13:03d}.tar").unlink()
+    again.load_state_dict(state)
+    rest = [int(each) for each in again]
+    # Of a Loader, each of two errors takes the place of a sample.
+    wanted = 52 if epoch_samples is None else 38 - 2 * by_loader
+    assert len(set(rest)) == len(rest) == wanted
+    assert begun[0] // 13 not in {number // 13 for number in rest}
 
 
 def test_if_all_shards_are_left_out_that_is_an_error(store: headrace.Store) -> None:
@@ -1051,7 +1303,7 @@ def test_what_cannot_be_is_an_error(local: headrace.Store) -> None:
         with pytest.raises(headrace.InvalidArgumentError, match=text):
             ShardStream(local, **wrong)  # type: ignore[arg-type]
     for unknown, text in (
-        ({"shardshuffle": 100}, "it is called shuffle"),
+        ({"shardshuffle": 100}, "did you mean shuffle="),
         ({"batch_size": 3}, "DataLoader"),
     ):
         with pytest.raises(TypeError, match=text):
@@ -1074,11 +1326,10 @@ def test_closing_a_shard_ends_the_wait_of_another_thread(
     gcs: headrace.Store, server: FaultServer
 ) -> None:
     pack(gcs, [40])
-    stream = ShardStream(gcs)
+    stream = ShardStream(headrace.index_members(gcs), endpoint=server.url)
     server.faults([{"match": {"kind": "media"}, "action": {"stall_after_bytes": 0}}])
     for _ in range(5):
-        shard = stream._opener(0)(Part(0))
-        assert shard is not None
+        shard = stream._shard_read(0, 0, 0)
         with concurrent.futures.ThreadPoolExecutor() as threads:
             taken = threads.submit(shard.take)
             wait_until(lambda: server.stats()["in_flight"] == 1)

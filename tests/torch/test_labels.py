@@ -586,7 +586,7 @@ def test_options_of_the_store_are_keywords(server: FaultServer) -> None:
     assert len(MapDataset("gs://bucket/data/", endpoint=server.url)) == 3
     with pytest.raises(headrace.InvalidArgumentError, match="options belong to the Store"):
         MapDataset(headrace.Store("gs://bucket", endpoint=server.url), endpoint=server.url)
-    with pytest.raises(TypeError, match="MapDataset has no argument 'shuffle': Loader"):
+    with pytest.raises(TypeError, match=r"MapDataset has no argument 'shuffle': .*Loader"):
         MapDataset("gs://bucket/data/", shuffle=True)
 
 

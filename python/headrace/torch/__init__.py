@@ -6,8 +6,7 @@ takes the same datasets:
 
 * `MapDataset`: objects.
 * `ShardDataset`: samples that are packed in tar shards.
-* `ShardStream`: samples of tar shards that are compressed, or whose samples are small; `Loader`
-  needs an index of them.
+* `ShardStream`: samples of tar shards that are compressed, or whose samples are small.
 * `ParquetDataset`: rows of Parquet files.
 * `TokenDataset`: samples of tokens from files of them.
 * `mix`: several of these in fixed shares.
@@ -21,6 +20,7 @@ takes the same datasets:
 from __future__ import annotations
 
 from headrace._base import torch_package  # noqa: F401  # first: it says what to install
+from headrace._base.face import belong_to
 from headrace.torch._batch_sampler import CostBatchSampler
 from headrace.torch._loader import Loader
 from headrace.torch._map_dataset import MapDataset
@@ -45,7 +45,4 @@ __all__ = [
     "shared_index",
 ]
 
-# The public module, in messages, in documentation and in pickles.
-for _name in __all__:
-    globals()[_name].__module__ = __name__
-del _name
+belong_to(__name__, __all__, globals())

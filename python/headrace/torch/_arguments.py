@@ -10,6 +10,7 @@ import torch.distributed
 
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import integer, require
+from headrace._base.options import integer as count
 from headrace._store.store import Store
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "class_name",
     "count",
     "flag",
+    "function",
     "int64_count",
     "seed_or_epoch",
     "warn_of_overlooked_ranks",
@@ -43,11 +45,6 @@ def class_name(value: object) -> str:
     return f"headrace.torch.{kind.__name__}" if ours else kind.__qualname__
 
 
-def count(name: str, value: Any, *, minimum: int) -> int:
-    """Return `value` as an integer of at least `minimum`. NumPy's integers are accepted."""
-    return integer(name, value, minimum=minimum)
-
-
 def seed_or_epoch(name: str, value: Any) -> int:
     """Return `value` as an integer from which an order can be computed."""
     return int64_count(name, value, minimum=0)
@@ -62,6 +59,11 @@ def flag(name: str, value: Any) -> bool:
     """Return `value`, which must be True or False."""
     require(isinstance(value, bool), f"{name} is {value!r}; it must be True or False")
     return bool(value)
+
+
+def function(name: str, value: Any) -> None:
+    """Check that `value` is a function, or None."""
+    require(value is None or callable(value), f"{name} is {value!r}; it must be callable")
 
 
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

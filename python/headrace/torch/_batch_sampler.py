@@ -11,7 +11,15 @@ from typing import Any
 from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
 from headrace._engine import ObjectIndex
-from headrace.torch._arguments import Ranks, choice, class_name, count, flag, seed_or_epoch
+from headrace.torch._arguments import (
+    Ranks,
+    choice,
+    class_name,
+    count,
+    flag,
+    function,
+    seed_or_epoch,
+)
 from headrace.torch._batch_costs import Cost, Costs
 from headrace.torch._batch_steps import BatchLimits, Fits
 from headrace.torch._batching import ByCost
@@ -141,7 +149,7 @@ class CostBatchSampler(EpochSampler[list[int]]):
             cost is None or any(x is not None for x in (max_batch_cost, cost_boundaries, fits)),
             "cost is given, but none of max_batch_cost, cost_boundaries and fits, which use it",
         )
-        require(fits is None or callable(fits), f"fits is {fits!r}; it must be callable")
+        function("fits", fits)
         choice("oversized", oversized, _OVERSIZED)
         self._skipped: set[int] = set()
         limits = BatchLimits(
@@ -159,7 +167,7 @@ class CostBatchSampler(EpochSampler[list[int]]):
         self._costs = Costs(samples.source, len(samples), cost, limits, oversized == "raise")
         self._costs.check()
         seed = seed_or_epoch("seed", seed)
-        rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=1)
+        rule = shuffling(shuffle, block_size, shuffle_window)
         self._mixture = data if isinstance(data, Mixture) else None
         require(
             self._mixture is None or sampler is None,

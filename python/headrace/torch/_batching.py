@@ -39,9 +39,7 @@ class BySize:
     batch_size: int
     drop_last: bool
 
-    @property
-    def is_counted_by_making(self) -> bool:
-        return False
+    is_counted_by_making = False
 
     def steps(self, place: Place, rank: int, world_size: int) -> Steps:
         count = place.count
@@ -66,9 +64,7 @@ class ByCost:
     def drop_last(self) -> bool:
         return self.limits.drop_last
 
-    @property
-    def is_counted_by_making(self) -> bool:
-        return True
+    is_counted_by_making = True
 
     def steps(self, place: Place, rank: int, world_size: int) -> Steps:
         count = place.count

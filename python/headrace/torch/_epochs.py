@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from torch.utils.data import get_worker_info
 
-from headrace._base.errors import HeadraceError
+from headrace._base.errors import CancelledError, HeadraceError
 from headrace._base.options import require
 from headrace.torch._arguments import Ranks, seed_or_epoch
 from headrace.torch._shared_place import Pass, SharedPlace
 
-__all__ = ["Epochs", "failing", "reader_of"]
+__all__ = ["Epochs", "failing", "made_before_fork", "reader_number", "reader_of"]
 
 _MOST_WORKERS = 1024
 Start = TypeVar("Start")
@@ -22,8 +22,8 @@ Start = TypeVar("Start")
 class Epochs:
     """A stream whose passes are of epochs, one after the other, in the trainer or its workers."""
 
-    def __init__(self) -> None:
-        self._shared = SharedPlace(1 + _MOST_WORKERS)
+    def __init__(self, notes: int = 0) -> None:
+        self._shared = SharedPlace(1 + _MOST_WORKERS, notes)
         self._passes = 0  # that began here, or in the trainer process before this worker started
         self._loaded: Any = None  # the place that the trainer process loaded, for one pass
         self._loads = 0
@@ -99,6 +99,13 @@ class Epochs:
                 return start
 
 
+def made_before_fork() -> CancelledError:
+    """Return the error of an iterator that another process made."""
+    return CancelledError(
+        "this iterator was made before a fork, in the parent process; make one here"
+    )
+
+
 def failing(error: HeadraceError) -> Iterator[Any]:
     """Return an iterator that raises the error; of a persistent worker, torch would lose it before.
 
@@ -113,6 +120,12 @@ def failing(error: HeadraceError) -> Iterator[Any]:
 def _raised(error: HeadraceError) -> Iterator[Any]:
     yield from ()
     raise error
+
+
+def reader_number() -> int:
+    """Return by which number a `SharedPlace` knows this process."""
+    info = get_worker_info()
+    return 0 if info is None else 1 + info.id
 
 
 def reader_of(ranks: Ranks) -> tuple[int, int]:

@@ -25,13 +25,13 @@ def about_call(error: Exception, call: str) -> Exception:
 
 
 def about_batch(
-    error: Exception, url_of: Callable[[int], str], indices: Sequence[int]
+    error: Exception, url_of: Callable[[int], str], indices: Sequence[int], what: str = "collate_fn"
 ) -> Exception:
-    """Return the exception to raise for `error` of a collate_fn: with the URLs of the first and the
-    last sample in it.
+    """Return the exception to raise for `error` of what makes a batch, such as a collate_fn: with
+    the URLs of the first and the last sample in it.
     """
     names = [url_of(indices[i]) for i in sorted({0, len(indices) - 1})]
-    return _about(error, f"the collate_fn for {len(indices)} samples: {' ... '.join(names)}")
+    return _about(error, f"the {what} for {len(indices)} samples: {' ... '.join(names)}")
 
 
 def _about(error: Exception, where: str) -> Exception:

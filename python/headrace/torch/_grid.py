@@ -26,12 +26,16 @@ class Spot(NamedTuple):
     """Positions before `position` that no batch has had yet, in any order: samples whose batch was
     not full when later ones were."""
     sampler: Mapping[str, Any] | None = None
-    """The place of somebody else's sampler. At the end of an epoch, its ``"next"`` is the place at
-    which the next epoch begins."""
+    """The place of somebody else's sampler, or the ``"readers"`` of shards that nobody has counted.
+    At the end of an epoch, its ``"next"`` is the place at which the next epoch begins."""
 
     def after_end(self) -> Spot:
         """Return where the next epoch begins, if this is the end of one."""
-        return Spot(0, (), (self.sampler or {}).get("next"))
+        sampler = self.sampler or {}
+        if "next" not in sampler and "readers" in sampler:
+            # The ranks that there were had not come to its end.
+            return Spot(0, (), {"readers": sampler["readers"]})
+        return Spot(0, (), sampler.get("next"))
 
 
 class Slice(NamedTuple):

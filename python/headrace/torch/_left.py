@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from headrace.torch._units import Places
 
 __all__ = ["Left"]
 
+Span = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class Left:
@@ -22,8 +24,15 @@ class Left:
     After a stop, what is left of all shares is shared anew.
     """
 
-    spans: tuple[tuple[int, int], ...]
+    count: int
+    """How many positions the epoch has."""
+    spans: tuple[Span, ...]
     """Ascending, without overlaps."""
+
+    @classmethod
+    def all_of(cls, count: int) -> Left:
+        """Return the whole epoch."""
+        return cls(count, ((0, count),) if count else ())
 
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.spans)
@@ -40,9 +49,9 @@ class Left:
             return range(*spans[0])
         return numpy.concatenate([numpy.arange(*span) for span in spans])
 
-    def without(self, gone: Iterable[tuple[int, int]]) -> Left:
+    def without(self, gone: Iterable[Span]) -> Left:
         """Return what is left without the places of these ascending ranges."""
-        spans: list[tuple[int, int]] = []
+        spans: list[Span] = []
         at = 0
         for begin, end in (*gone, (len(self), len(self))):
             for span in self._cut(at, begin):
@@ -50,9 +59,9 @@ class Left:
                     span = spans.pop()[0], span[1]
                 spans.append(span)
             at = end
-        return Left(tuple(spans))
+        return Left(self.count, tuple(spans))
 
-    def _cut(self, begin: int, end: int) -> Iterable[tuple[int, int]]:
+    def _cut(self, begin: int, end: int) -> Iterator[Span]:
         for first, last in self.spans:
             size = last - first
             low, high = max(begin, 0), min(end, size)
@@ -60,20 +69,21 @@ class Left:
                 yield first + low, first + high
             begin, end = begin - size, end - size
 
-    def to_state(self) -> list[list[int]]:
-        return [list(span) for span in self.spans]
+    def to_state(self) -> dict[str, Any]:
+        return {"count": self.count, "spans": [list(span) for span in self.spans]}
 
     @classmethod
-    def from_state(cls, state: Any, count: int) -> Left:
-        """Return what `to_state` gave, of an order with so many positions."""
-        good = isinstance(state, Sequence) and not isinstance(state, str | Mapping)
+    def from_state(cls, state: Any) -> Left:
+        """Return what `to_state` gave."""
+        good = isinstance(state, Mapping) and {"count", "spans"} <= state.keys()
+        good = good and type(state["count"]) is int and isinstance(state["spans"], list | tuple)
         last = 0
-        for span in state if good else ():
-            good = good and isinstance(span, Sequence) and len(span) == 2
+        for span in state["spans"] if good else ():
+            good = isinstance(span, Sequence) and len(span) == 2
             good = good and all(type(at) is int for at in span)
-            good = good and last <= span[0] < span[1] <= count
+            good = good and last <= span[0] < span[1] <= state["count"]
             if not good:
                 break
             last = span[1]
         require(good, f"the state's base is {state!r}, and that is none")
-        return cls(tuple((begin, end) for begin, end in state))
+        return cls(state["count"], tuple((begin, end) for begin, end in state["spans"]))

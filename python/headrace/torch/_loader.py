@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Unpack
 
@@ -24,6 +24,7 @@ from headrace.torch._arguments import (
     class_name,
     count,
     flag,
+    function,
     seed_or_epoch,
     warn_of_overlooked_ranks,
 )
@@ -38,6 +39,8 @@ from headrace.torch._sampled import ByThem
 from headrace.torch._shuffling import Shuffle
 from headrace.torch._signatures import (
     Batch,
+    CollatedKeywords,
+    Fields,
     Item,
     LoaderKeywords,
     Made,
@@ -72,8 +75,6 @@ _INSTEAD = {
     "timeout": "headrace.Store has timeout=TimeoutOptions(...); give the dataset such a store",
     "in_order": "batches of a Loader are always in order; leave it out",
     "pin_memory_device": "Loader(device=...) copies batches to the device, too",
-    "transform": "give it to the dataset, MapDataset(url, transform=...)",
-    "handler": "it is called on_error",
 }
 
 
@@ -207,6 +208,16 @@ class Loader(Generic[Batch]):
     With `max_batch_bytes`, each rank reads all units. Rows without a transform become a dict of
     columns.
 
+    **Shards without an index.** Nobody knows how many samples a `ShardStream` without an index has,
+    so there are as many steps as come, and ``len()`` is a `TypeError`. Several ranks need its
+    ``epoch_samples``, by which each takes as many samples, and the length is known. Each rank
+    reads shards of its own; its state is its own, too, and is for the same rank of as many; other
+    ranks go on from a list of the states of all. In a mixture, the order says which samples are of
+    the stream, and each rank takes the next ones of its shards. What cannot be read takes the place
+    of a sample in a batch. The stream's `prefetch_bytes` says how much of the shards is read ahead;
+    the loader takes as many batches of that as keep its threads busy, and at most its own
+    `prefetch_bytes`.
+
     **Epochs.** Each ``iter(loader)`` is an epoch, from 0 on; `set_epoch` names another one. If you
     leave an iterator before its end, the next one begins the next epoch. ``next(iter(loader))``
     therefore uses up an epoch; ``set_epoch(0)`` undoes that. A loader has one place at a time:
@@ -261,7 +272,7 @@ class Loader(Generic[Batch]):
 
     Args:
         dataset: a dataset of this module: a `MapDataset`, `ShardDataset`, `TokenDataset`,
-            `ParquetDataset`, or `ShardStream` with an index of its members; a `mix` of some; or
+            `ParquetDataset` or `ShardStream`; a `mix` of some; or
             torch's ``ConcatDataset``, ``Subset`` or ``random_split`` of those that are not read in
             **units**. What `Loader` says itself, such as ``shuffle``, is left out in a dataset.
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
@@ -323,110 +334,84 @@ class Loader(Generic[Batch]):
         self: Loader[Any],
         dataset: Dataset[Never],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[torch.Tensor],
         dataset: Dataset[torch.Tensor | float | numpy.generic | numpy.ndarray[Any, Any]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[list[str]],
         dataset: Dataset[str],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[list[bytes]],
         dataset: Dataset[bytes],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[Any],
         dataset: Dataset[NamedItem],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[list[Any]],
         dataset: Dataset[tuple[Never, Any]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[list[torch.Tensor]],
         dataset: Dataset[tuple[torch.Tensor | float, ...]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[list[Any]],
         dataset: Dataset[tuple[Any, ...]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[dict[str, Any]],
+        dataset: Dataset[Fields],
+        batch_size: int,
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[dict[str, Stacked]],
         dataset: Dataset[dict[str, Stacked]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[dict[str, Any]],
         dataset: Dataset[dict[str, Any]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
         self: Loader[list[Any]],
         dataset: Dataset[list[Any]],
         batch_size: int,
-        *,
-        max_batch_bytes: int | None = None,
-        collate_fn: None = None,
-        **keywords: Unpack[LoaderKeywords],
+        **keywords: Unpack[CollatedKeywords],
     ) -> None: ...
     @overload
     def __init__(
@@ -514,10 +499,7 @@ class Loader(Generic[Batch]):
     ) -> None:
         refuse_keywords("Loader", unknown, _INSTEAD, positional=len(more), of=Loader)
         source = source_of(dataset)
-        require(
-            collate_fn is None or callable(collate_fn),
-            f"collate_fn is {collate_fn!r}; it must be callable",
-        )
+        function("collate_fn", collate_fn)
         if prefetch_bytes is not None:
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         skipping = Skipping.of(on_error, max_skipped)
@@ -554,6 +536,11 @@ class Loader(Generic[Batch]):
             max_wait_s is None or source.units is None,
             "max_wait_s is about samples that are read one by one, and the dataset is read in "
             "units of many",
+        )
+        require(
+            fill is None or source.is_counted,
+            f"fill repeats a neighbour of a sample, and the samples of {dataset!r} were not "
+            "counted: give an index of the members as its source",
         )
         self._max_wait_s = _max_wait_s(max_wait_s, order)
         self._transform_threads = count("transform_threads", transform_threads, minimum=0)
@@ -673,9 +660,11 @@ class Loader(Generic[Batch]):
 
     def _steps(self, place: Place) -> Steps:
         """Return how the epoch of `place` is cut into batches."""
-        rank, world_size = self._ranks.now()
-        place.lay(Lanes(world_size, self._batch_size or 1))
-        return self._batching.steps(place, rank, world_size)
+        return self._batching.steps(self._laid(place), *self._ranks.now())
+
+    def _laid(self, place: Place) -> Place:
+        """Return the place with its epoch laid out for the ranks that there are."""
+        return place.laid(Lanes(self._ranks.now()[1], self._batch_size or 1))
 
     def _has_step(self, place: Place) -> bool:
         return self._steps(place).has_step(place.spot)
@@ -729,17 +718,17 @@ class Loader(Generic[Batch]):
             transform_cpu_s=work.cpu_ns / 1e9,
         )
         before, now = self._watch.before, metrics()
+        known = asdict(seen)
+        del known["duration_s"]
         return LoaderStats(
             batches=self._batches,
             samples=self._samples,
             skipped=self._skipped,
             size_bytes=self._size_bytes,
-            wait_s=self._wait_s,
             first_batch_s=self._first_batch_s,
             trainer_s=self._trainer_s,
-            transform_s=work.transform_ns / 1e9,
-            collate_s=work.collate_ns / 1e9,
-            requests=seen.requests,
+            transform_s=work.spent_ns["transform"] / 1e9,
+            collate_s=work.spent_ns["collate"] / 1e9,
             retries=now.retries_total - before.retries_total,
             read_bytes=now.bytes_read_total
             - before.bytes_read_total
@@ -747,15 +736,7 @@ class Loader(Generic[Batch]):
             - before.hedge_bytes_dropped_total,
             checksums_verified=now.checksums_verified_total - before.checksums_verified_total,
             queue_s=now.queue_s_total - before.queue_s_total,
-            first_byte_s=seen.first_byte_s,
-            body_s=seen.body_s,
-            throttled=seen.throttled,
-            bytes_wait_s=seen.bytes_wait_s,
-            held_wait_s=seen.held_wait_s,
-            transform_cpu_s=seen.transform_cpu_s,
-            cpu_s=seen.cpu_s,
-            cores=seen.cores,
-            starved_s=seen.starved_s,
+            **known,
         )
 
     # ---- the place
@@ -774,7 +755,11 @@ class Loader(Generic[Batch]):
         Raises:
             InvalidArgumentError: `epoch` is not an integer from 0 to 2^63 - 1.
         """
-        place = self._place.named(seed_or_epoch("epoch", epoch))
+        place = self._place
+        if place.begun:
+            # All batches may have been taken, and nobody asked whether there are more.
+            place = self._after_end(place) or place
+        place = place.named(seed_or_epoch("epoch", epoch))
         self._leave()
         self._place = place
 
@@ -798,8 +783,9 @@ class Loader(Generic[Batch]):
         """Return the place after the batch that was yielded last, as a few plain values.
 
         It is the same on all ranks that have taken the same number of steps, except for how many
-        samples each has ``skipped`` (`on_error`). After the last batch
-        of an epoch, it is the beginning of the next epoch.
+        samples each has ``skipped`` (`on_error`), and of a `ShardStream` without an index, where
+        each rank has its own. After the last batch of an epoch, it is the beginning of the next
+        epoch.
 
         Examples:
             >>> checkpoint = {"model": model.state_dict(), "loader": loader.state_dict()}
@@ -807,8 +793,13 @@ class Loader(Generic[Batch]):
         place = self._place
         return (self._after_end(place) or place).state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | list[Any] | tuple[Any, ...]) -> None:
         """Go to a place that `state_dict` returned; the next iterator continues from there.
+
+        Args:
+            state: what `state_dict` returned on any rank; of shards without an index, on this one.
+                Or a list of what it returned on all ranks after the same batch: with it, shards
+                without an index go on with any number of ranks, too.
 
         Examples:
             >>> checkpoint = {"loader": loader.state_dict()}
@@ -816,9 +807,13 @@ class Loader(Generic[Batch]):
 
         Raises:
             InvalidArgumentError: the state is of other data, of another order, or of another
-                version of headrace.
+                version of headrace; or the states are of different moments.
         """
-        place = self._place.at_state(state)  # if this raises, nothing has changed
+        # If this raises, nothing has changed.
+        if isinstance(state, list | tuple):
+            place = self._place.at_states(state)
+        else:
+            place = self._place.at_state(state)
         self._leave()
         self._place = place
 
@@ -860,7 +855,8 @@ class Loader(Generic[Batch]):
         self._end_iterator()
         place = self._place
         if place.begun:
-            self._place = place.at(place.epoch + 1)
+            # All batches may have been taken, and nobody asked whether there are more.
+            self._place = self._after_end(place) or place.at(place.epoch + 1)
         iterator = self._iterator = object()
         return self._iterate(iterator)
 
@@ -880,7 +876,7 @@ class Loader(Generic[Batch]):
                     "of all %d ranks",
                     self, rest, self._place.count, self._place.epoch, world_size,
                 )  # fmt: skip
-            self._place = place
+        place = self._place = self._laid(place)
         place.begun = True
         try:
             requests = requests_of(place, self._steps(place))
@@ -940,6 +936,7 @@ class Loader(Generic[Batch]):
                 request, size_bytes, value, skipped = found
                 del found
                 if skipped:
+                    skips.seen = place.position
                     self._skipped += self._skip(skips, skipped, value)
                     self._check(iterator)  # the user's function may have sent the loader elsewhere
                     place.skipped = skips.count
@@ -960,7 +957,7 @@ class Loader(Generic[Batch]):
                 self._trainer_s += (ended_ns - began_ns) / 1e9
                 tracing.note("trainer", began_ns, ended_ns, batch=self._batches - 1)
             place.begun = False  # the next iterator begins here
-            if not self._has_step(place):
+            if not self._is_draining or not self._has_step(place):
                 self._tell_left_out(place)
                 skips.tell_total()
                 place.end_epoch()

@@ -20,6 +20,7 @@ from headrace.torch._shuffling import Shuffle, shuffling
 from headrace.torch._source import Source
 from headrace.torch._units import UnitsDrawn
 from headrace.torch._weighted_sampler import WeightedSampler
+from headrace.torch._whole_part import ByDrawn, ByWhole, Uncounted, WholePart
 
 __all__ = ["Ordered", "ordered"]
 
@@ -57,7 +58,7 @@ def ordered(
         InvalidArgumentError: they cannot work, or contradict each other.
     """
     seed = seed_or_epoch("seed", seed)
-    rule = shuffling(shuffle, block_size, shuffle_window, window_blocks=1)
+    rule = shuffling(shuffle, block_size, shuffle_window)
     drop_last = flag("drop_last", drop_last)
     ranks = Ranks(rank, world_size)
     if batch_sampler is not None:
@@ -83,6 +84,10 @@ def ordered(
             "headrace.torch.CostBatchSampler(mixture, ...)",
         )
         return _by_them(source, batch_sampler, "batch_sampler", None, False, seed, ranks)
+    part = source.parts[0]
+    if not source.is_counted:
+        given = {"max_batch_bytes": max_batch_bytes is not None}
+        _refuse("the dataset", "has samples that nobody has counted", given)
     batch_size, max_batch_bytes = _limits(source, batch_size, max_batch_bytes)
     batching: Batching
     if max_batch_bytes is None:
@@ -99,9 +104,16 @@ def ordered(
             "shuffle is 'block', and the dataset has units of its own, whose samples stay "
             "together: say shuffle=True",
         )
-        drawn = UnitsDrawn(source.units, len(source), rule.shuffle)
+        drawn: UnitsDrawn | Uncounted = UnitsDrawn(source.units, len(source), rule.shuffle)
         if mixture is not None:
             drawn = mixture.drawn_in_units(source.units, rule.shuffle)
+            if not source.is_counted:
+                assert batch_size is not None
+                batching = ByDrawn(source.of_datasets, batch_size, drop_last)
+        elif isinstance(part, WholePart):
+            assert batch_size is not None
+            drawn = part.drawn(shuffle=rule.shuffle)
+            batching = ByWhole(part, batch_size, drop_last)
         place = Place(source, seed, rule.shuffle, drawn)
         return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     if mixture is not None:

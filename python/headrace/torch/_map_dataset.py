@@ -12,7 +12,7 @@ from headrace._base.progress import CountOption
 from headrace._engine import ObjectIndex, Sample
 from headrace._index.table import index_of_table
 from headrace._store.chosen import Chosen, OptionalSuffix
-from headrace._store.keywords import refuse_options
+from headrace._store.keywords import OF_LOADERS, refuse_options
 from headrace._store.settings import StoreOptions
 from headrace._store.sources import folder_labels
 from headrace._store.store import Store
@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["MapDataset"]
-
-_INSTEAD = {
-    "target_transform": "its labels are used as they are; a transform sees sample.label",
-    "root": "the first argument is the URL",
-    "loader": "transform makes something of the bytes of an object",
-    "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
-    "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
-    "on_error": "Loader(dataset, on_error=...) leaves out samples with errors",
-}
 
 
 class MapDataset(ByNumber[Item]):
@@ -193,7 +184,7 @@ class MapDataset(ByNumber[Item]):
         progress: CountOption = False,
         **options: Unpack[StoreOptions],
     ) -> None:
-        refuse_options(type(self).__name__, options, MapDataset, _INSTEAD)
+        refuse_options(type(self).__name__, options, MapDataset, OF_LOADERS)
         chosen = Chosen(suffix, hidden=hidden)
         super().__init__(source, transform, index, labels, classes, seed, progress, options, chosen)
 
@@ -261,7 +252,7 @@ class MapDataset(ByNumber[Item]):
             f"{cls.__name__}.from_folders",
             options,
             MapDataset.from_folders,
-            _INSTEAD | {"labels": "its labels are the folders; MapDataset(labels=...) has others"},
+            OF_LOADERS,
         )
         wanted = None if classes is None else class_names(classes)
         chosen = Chosen(suffix, hidden=hidden)
@@ -403,7 +394,7 @@ class MapDataset(ByNumber[Item]):
             f"{cls.__name__}.from_table",
             options,
             MapDataset.from_table,
-            _INSTEAD | {"labels": "it is called label, the name of a column"},
+            OF_LOADERS,
         )
         require(
             (begin is None) == (end is None),

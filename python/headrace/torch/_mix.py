@@ -18,6 +18,7 @@ from headrace._base.errors import InvalidArgumentError
 from headrace._base.options import require
 from headrace.torch._arguments import int64_count, seed_or_epoch
 from headrace.torch._batch_costs import numbers_of
+from headrace.torch._part_stream import PartStream
 from headrace.torch._shared_place import SharedPlace
 from headrace.torch._signatures import Item
 from headrace.torch._units import Units, UnitsDrawn
@@ -46,7 +47,8 @@ def mix(
     comes several times in an epoch, and a large one may take several epochs.
 
     Any position is computed without those before it: resuming costs nothing, and the order does not
-    depend on the number of ranks.
+    depend on the number of ranks; but for the samples of a `ShardStream` without an index, whose
+    shards the ranks divide, and which draw the same random numbers each time within an epoch.
 
     For torch's DataLoader, and for samplers, it is a map-style dataset of `num_samples` samples in
     the order of the shares, which the DataLoader may shuffle; call its `set_epoch` before each
@@ -60,15 +62,16 @@ def mix(
 
     Args:
         datasets: the datasets, each with a length; for `Loader`, of this package, and there
-            `ParquetDataset` and `ShardStream` with an index are taken, too.
+            `ParquetDataset` and `ShardStream` are taken, too. Of a `ShardStream` without an index,
+            each rank goes through the shards as `ShardStream` says of ``epoch_samples``.
         weights: of each dataset, in proportion to the others.
         num_samples: the samples of an epoch, of all ranks together. Default: as many as the
-            datasets have together.
+            datasets have together; a `ShardStream` without an index has no such number.
 
     Raises:
         InvalidArgumentError: an argument cannot work: there is not one weight for each dataset, a
             weight is not above 0 and finite, a dataset is a mixture or has no samples, nobody
-            knows how many it has, or there are more than 4096.
+            knows how many it has and `num_samples` is not given, or there are more than 4096.
     """
     return Mixture(datasets, weights, num_samples)
 
@@ -117,7 +120,7 @@ class Mixture(Dataset[Item]):
             "array with a number for each",
         )
         self._weights = numbers_of("weights", weights, None, len(self.datasets))
-        sizes: list[int] = [_size(part) for part in self.datasets]
+        sizes: list[int] = [_size(part, num_samples) for part in self.datasets]
         empty = next((i for i, size in enumerate(sizes) if size == 0), None)
         require(empty is None, f"dataset {empty} has no samples")
         *self._begins, total = itertools.accumulate(sizes, initial=0)
@@ -135,8 +138,7 @@ class Mixture(Dataset[Item]):
 
     def drawn_in_units(self, units: Sequence[Units], shuffle: bool) -> UnitsDrawn:
         """Return the order, if some of the datasets are read in units."""
-        values: Any = self._weights.numpy()
-        return UnitsDrawn(units, self._count, shuffle, _engine.MixtureSchedule(values))
+        return UnitsDrawn(units, self._count, shuffle, tuple(self._weights.tolist()))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that torch's DataLoader reads, as `MapDataset.set_epoch`."""
@@ -204,7 +206,7 @@ def _checked(datasets: Any) -> list[Any]:
             not isinstance(part, Mixture),
             f"dataset {i} is a mixture itself: give its datasets to the outer mix",
         )
-        is_ours = hasattr(part, "_sample_count")
+        is_ours = isinstance(part, PartStream)
         require(
             is_ours or not isinstance(part, TorchIterableDataset),
             f"dataset {i} is a {name}, a stream that is not of headrace, and has no numbers",
@@ -221,7 +223,24 @@ def _checked(datasets: Any) -> list[Any]:
     return list(datasets)
 
 
-def _size(part: Any) -> int:
-    """Return how many samples a dataset has; a stream has no length, for torch's sake."""
-    size = part._sample_count() if hasattr(part, "_sample_count") else len(part)
-    return int(size)
+def _size(part: Any, num_samples: int | None) -> int:
+    """Return how many samples a dataset has, or may have, if nobody knows.
+
+    A stream has no length, for torch's sake.
+    """
+    if not isinstance(part, PartStream):
+        return len(part)
+    if part._firsts:
+        return int(part._firsts[-1])
+    require(
+        num_samples is not None,
+        f"nobody knows how many samples the shards of {part!r} have, and so how many an epoch of "
+        "the mixture has: say num_samples, or give an index of the members as the source "
+        "(`headrace index`)",
+    )
+    require(
+        part._epoch_samples is None,
+        f"{part!r} was made with epoch_samples=: leave it out there; num_samples says how many "
+        "samples an epoch of the mixture has",
+    )
+    return part._as_part().units.samples

@@ -19,7 +19,7 @@ from headrace._store.entry_reads import EntryReads
 from headrace._store.roots import first_of_root
 from headrace._store.sources import sources_of
 from headrace._store.store import Store
-from headrace.torch._arguments import class_name
+from headrace.torch._arguments import class_name, function
 from headrace.torch._collate import explain_unequal_sizes
 from headrace.torch._error_notes import about_sample
 from headrace.torch._here import Here
@@ -54,10 +54,7 @@ class Objects:
         chosen: Chosen | None = None,
     ) -> None:
         explain_unequal_sizes()
-        require(
-            transform is None or callable(transform),
-            f"transform is {transform!r}; it must be callable",
-        )
+        function("transform", transform)
         require(
             index is None or isinstance(index, ObjectIndex),
             f"index is a {type(index).__name__}; it must be a headrace.ObjectIndex",

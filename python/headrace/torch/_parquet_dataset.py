@@ -6,54 +6,40 @@ import operator
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
 from typing import Any, Literal, Unpack
 
 import numpy
 
 from headrace import _engine
-from headrace._base.errors import CancelledError, add_note
+from headrace._base.errors import HeadraceError
 from headrace._base.on_error import OnError
 from headrace._base.options import require, require_bytes
 from headrace._base.pyarrow import pyarrow_for
 from headrace._engine import ObjectIndex
 from headrace._index.shards import ShardSource, shards_of
 from headrace._store.chosen import OF_TABLES, Chosen
-from headrace._store.keywords import refuse_options
+from headrace._store.keywords import OF_LOADERS, refuse_options
 from headrace._store.settings import StoreOptions
 from headrace._store.store import Store
-from headrace.torch._arguments import Ranks, class_name, count, flag, seed_or_epoch
+from headrace.torch._arguments import Ranks, class_name, count, flag, function, seed_or_epoch
 from headrace.torch._error_notes import about_sample
-from headrace.torch._left import Left
-from headrace.torch._parquet_files import GroupRead, GroupReads, row_groups_of
+from headrace.torch._parquet_files import GroupRead, row_groups_of
 from headrace.torch._parquet_part import ParquetPart
 from headrace.torch._parquet_rows import columns_of, joined, picked, rows_of
-from headrace.torch._part_stream import PartStream, Start
+from headrace.torch._part_stream import PartStream
+from headrace.torch._pieces import Ahead
 from headrace.torch._seeding import GlobalGenerators
-from headrace.torch._signatures import Item, Made, ParquetKeywords, overload
+from headrace.torch._signatures import Fields, Item, Made, ParquetKeywords, overload
 from headrace.torch._skipping import Skipped, Skipping
-from headrace.torch._unit_reads import UnitReads
-from headrace.torch._units import Places, UnitsDrawn
+from headrace.torch._unit_reads import UnitPart
+from headrace.torch._units import Places
 
 __all__ = ["ParquetDataset"]
 
 _SUFFIXES = (".parquet",)
 _PREFETCH_BYTES = 256 << 20
-# That are taken out of small row groups together.
-_ROWS_AT_ONCE, _BYTES_AT_ONCE, _GROUPS_AT_ONCE = 1024, 64 << 10, 32
-_SMALL_ROWS_AT_ONCE, _SMALL_FACTOR = 16 << 10, 16  # of a row group, where they are in few bytes
+_ROWS_AT_ONCE = 1024  # that become Python's values together
 _MOST_REQUESTS_AHEAD = 128  # each has a place in the engine, of a local file a descriptor
-_INSTEAD = {
-    "batch": "it is called batch_size",
-    "collate_fn": "with batch_size, the transform gets all rows of a batch as a pyarrow.Table",
-    "filters": "a transform of batches may return any rows of a pyarrow.Table",
-    "num_workers": "torch's DataLoader(dataset, num_workers=...) has workers",
-    "shuffle_buffer": "shuffle_groups says how many row groups are mixed",
-    "shuffle_window": "shuffle_groups says how many row groups are mixed",
-    "split": "the first argument is the URL, a pattern, or several of them",
-    "streaming": "rows are read while they are needed",
-}
 
 
 class ParquetDataset(PartStream[Item]):
@@ -143,7 +129,7 @@ class ParquetDataset(PartStream[Item]):
 
     @overload
     def __init__(
-        self: ParquetDataset[dict[str, Any]],
+        self: ParquetDataset[Fields],
         source: ShardSource | Iterable[ShardSource],
         transform: None = None,
         **keywords: Unpack[ParquetKeywords],
@@ -176,7 +162,7 @@ class ParquetDataset(PartStream[Item]):
         world_size: int | None = None,
         **options: Unpack[StoreOptions],
     ) -> None:
-        refuse_options(type(self).__name__, options, ParquetDataset, _INSTEAD)
+        refuse_options(type(self).__name__, options, ParquetDataset, OF_LOADERS)
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
         self._batch_size = (
             None if batch_size is None else count("batch_size", batch_size, minimum=1)
@@ -192,10 +178,7 @@ class ParquetDataset(PartStream[Item]):
             prefetch_bytes = require_bytes("prefetch_bytes", prefetch_bytes, minimum=0)
         self._prefetch_bytes = prefetch_bytes
         self._seeds_generators = flag("seed_generators", seed_generators)
-        require(
-            transform is None or callable(transform),
-            f"transform is {transform!r}; it must be callable",
-        )
+        function("transform", transform)
         self._transform = transform
         ranks = Ranks(rank, world_size)
         pyarrow_for("ParquetDataset")
@@ -203,7 +186,6 @@ class ParquetDataset(PartStream[Item]):
         self._chosen = Chosen(hidden=hidden, marks=OF_TABLES)
         files, stores = shards_of(source, None, options, self._chosen, _SUFFIXES)
         self._groups = row_groups_of(files, stores, names, on_error)
-        self._reads: GroupReads | None = None
         self._generators: GlobalGenerators | None = None
         self._last: tuple[int, Any] | None = None  # the row group that `rows` has read last
         super().__init__(
@@ -276,12 +258,9 @@ class ParquetDataset(PartStream[Item]):
         rows_there = joined(taken, of_taken)
         if self._batch_size is not None:
             return self._made_batch(rows_there, wanted[0], self.epoch)
-        return list(self._made_rows(rows_there, numpy.array(wanted), self.epoch))
+        return list(self._items(rows_there, numpy.array(wanted), self.epoch))
 
     # ---- as a part of what a `Loader` reads
-
-    def _sample_count(self) -> int:
-        return self.row_count
 
     def _as_part(self) -> ParquetPart:
         return ParquetPart(
@@ -296,35 +275,6 @@ class ParquetDataset(PartStream[Item]):
             "uneven": self._uneven,
         }
 
-    def _first_base(self) -> Left:
-        return Left(((0, self.row_count),))
-
-    def _base_of(self, state: Any) -> Left:
-        return Left.from_state(state, self.row_count)
-
-    def _left_of(self, starts: Sequence[Start]) -> Left:
-        gone, base = [], starts[0].base
-        assert isinstance(base, Left)
-        for each in starts:
-            begin, _ = self._share(each)
-            gone.append((begin, begin + each.yielded))
-        return base.without(gone)
-
-    def _share(self, start: Start) -> tuple[int, int]:
-        """Return the places of a reader's share in what is left for all."""
-        assert isinstance(start.base, Left)
-        quotas = self._quotas(start, len(start.base))
-        begin, size = sum(quotas[: start.lane]), quotas[start.lane]
-        require(
-            start.yielded <= size,
-            f"the state is of a reader that has yielded {start.yielded} of its {size} rows; that "
-            "cannot be",
-        )
-        return begin, begin + size
-
-    def _reader_from(self, start: Start) -> _Reader:
-        return _Reader(start)
-
     def _tell_more(self, lane: int, lanes: int, world_size: int) -> None:  # noqa: ARG002
         left_out = self._groups.left_out
         require(
@@ -334,119 +284,48 @@ class ParquetDataset(PartStream[Item]):
             "rows would be repeated and lost: give only files that can be read",
         )
 
-    def _sharing(self) -> tuple[int, ...]:
-        return self._batch_size or 1, int(self._drop_last)
-
-    def _shares(
-        self, total: int, lanes: int, world_size: int, sharing: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def _shares(self, total: int, lanes: int, world_size: int) -> Sequence[int]:
         """Deal whole batches to the workers of a rank, so that only its last one may be short."""
-        size, drop_last = sharing
-        workers = lanes // world_size
+        size, workers = self._batch_size or 1, lanes // world_size
         quotas = []
         for lane in range(lanes):
             worker, rank = divmod(lane, world_size)
             rows = len(range(rank, total, world_size))
-            batches = rows // size if drop_last else -(-rows // size)
+            batches = rows // size if self._drop_last else -(-rows // size)
             quota = len(range(worker, batches, workers)) * size
             if batches and (batches - 1) % workers == worker:
                 quota -= max(0, batches * size - rows)
             quotas.append(quota)
-        return tuple(quotas)
+        return quotas
 
     # ---- reading
 
-    def _iterate(self, reader: _Reader) -> Iterator[Item]:
-        fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
-        forks = fork_epoch()
-        start, rule = reader.start, self._skipping
-        self._tell(start.lane, start.lanes, start.world_size)
-        skips, told = self._skips(start), set[int]()
-        pieces = _Pieces(self, start)
-        is_barren = True
+    def _ahead(self, part: UnitPart) -> Ahead:  # noqa: ARG002
+        groups = self._groups
 
-        def made_of(
-            piece: _Piece, handled: BaseException | None
-        ) -> Iterator[tuple[int, Iterator[Any]]]:
-            """Yield items, and how many rows are done with each."""
-            there, rows_made = piece.there, None
-            if self._batch_size is None:
-                rows_made = self._made_rows(piece.table, there, start.epoch, rule)
-                if not piece.lost:
-                    yield 1, rows_made
-                    return
-            size, begin = self._batch_size or 1, 0
-            for at in range(0, len(piece.numbers), size):
-                rows = range(at, min(at + size, len(piece.numbers)))
-                lost = [place for place in rows if place in piece.lost] if piece.lost else ()
-                for place in lost:
-                    error, number = piece.lost[place], int(piece.numbers[place])
-                    if not rule.may_skip(error, handled):
-                        raise error
-                    groups, group = self._groups, self._groups.group_of(number)
-                    what = f"row group {groups.number_in_file[group]}"
-                    skips.add([Skipped(error, groups.url(group), part=what)], again=group in told)
-                    told.add(group)
-                    reader.skipped = skips.count
-                if len(lost) == len(rows):
-                    reader.done += len(rows)
-                    continue
-                end = begin + len(rows) - len(lost)
-                if rows_made is not None:
-                    yield 1, islice(rows_made, 1)
-                else:
-                    # Made when it is asked for, so that nothing here refers to it.
-                    tables, first = [piece.table.slice(begin, end - begin)], int(there[begin])
-                    yield len(rows), (self._made_batch(t, first, start.epoch, rule) for t in tables)
-                begin = end
+        def cost(group: int) -> tuple[int, int]:
+            return groups.size_bytes(group), len(groups.requests(group))
 
-        try:
-            while (piece := pieces.next()) is not None:
-                for done, made in made_of(piece, sys.exception()):
-                    for item in made:
-                        reader.done += done
-                        if isinstance(item, Skipped):
-                            skips.add([item])
-                            reader.skipped = skips.count
-                            continue
-                        is_barren = False
-                        box = [item]
-                        del item  # nothing here refers to it after it was yielded
-                        yield box.pop()
-                        if forks != fork_epoch():
-                            raise CancelledError(
-                                "this iterator was made before a fork, in the parent process; make "
-                                "one here"
-                            )
-            skips.tell_total()
-            # A reader cannot know it of the others, or of what others have yielded before.
-            is_all = start.lanes == 1 and start.base == self._first_base() and not start.yielded
-            if skips.count > 0 and is_barren and is_all:
-                raise skips.nothing_left(None)
-        finally:
-            pieces.close(is_here=forks == fork_epoch())
+        return Ahead(self._at_once(), self._ahead_bytes(), _MOST_REQUESTS_AHEAD, cost)
+
+    def _joined(self, found: Sequence[Any], places: Sequence[Places]) -> Any:
+        return joined(found, places)
+
+    def _lost(self, error: HeadraceError, number: int) -> tuple[int, Skipped]:
+        group = self._groups.group_of(number)
+        what = f"row group {self._groups.number_in_file[group]}"
+        return group, Skipped(error, self._groups.url(group), part=what)
 
     def _at_once(self) -> int:
         """Return how many rows are taken out of the row groups together: whole batches."""
-        groups, rows = self._groups, self.row_count
-        stored_bytes = sum(map(groups.size_bytes, range(len(groups))))
-        in_bytes = min(_BYTES_AT_ONCE, self._ahead_bytes() // 4) * rows // max(stored_bytes, 1)
-        of_group = -(-rows // len(groups))
-        most = max(_ROWS_AT_ONCE, min(_SMALL_ROWS_AT_ONCE, _SMALL_FACTOR * in_bytes))
-        size = min(most, max(of_group, min(in_bytes, _GROUPS_AT_ONCE * of_group)))
+        size = self._groups.rows_at_once(self._ahead_bytes() // 4)
         batch_size = self._batch_size or 1
         return max(1, size // batch_size) * batch_size
-
-    def _reads_here(self) -> GroupReads:
-        reads = self._reads
-        if reads is None or not reads.is_valid:
-            reads = self._reads = GroupReads(self._groups)
-        return reads
 
     def _ahead_bytes(self) -> int:
         if self._prefetch_bytes is not None:
             return self._prefetch_bytes
-        return min(_PREFETCH_BYTES, self._reads_here().budget_bytes // 4)
+        return min(_PREFETCH_BYTES, self._groups.opened()[0].budget_bytes // 4)
 
     def _tables(self, groups: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Read row groups ahead, and yield each with its table."""
@@ -463,7 +342,7 @@ class ParquetDataset(PartStream[Item]):
                     if group is None:
                         break
                     is_kept = self._last is not None and self._last[0] == group
-                    ahead.append(group if is_kept else self._reads_here().start(group))
+                    ahead.append(group if is_kept else self._groups.start(group))
                 if not ahead:
                     return
                 first = ahead.popleft()
@@ -479,16 +358,16 @@ class ParquetDataset(PartStream[Item]):
 
     # ---- what is made of rows
 
-    def _made_batch(self, table: Any, first: int, epoch: int, rule: Skipping | None = None) -> Any:
+    def _made_batch(self, values: Any, first: int, epoch: int, rule: Skipping | None = None) -> Any:
         if self._transform is None:
-            return columns_of(table)
-        return self._made(self._transform, table, first, epoch, table.num_rows, rule)
+            return columns_of(values)
+        return self._made(self._transform, values, first, epoch, values.num_rows, rule)
 
-    def _made_rows(
-        self, table: Any, numbers: Places, epoch: int, rule: Skipping | None = None
+    def _items(
+        self, values: Any, numbers: Places, epoch: int, rule: Skipping | None = None
     ) -> Iterator[Any]:
         for begin in range(0, len(numbers), _ROWS_AT_ONCE):
-            items = rows_of(table.slice(begin, _ROWS_AT_ONCE))
+            items = rows_of(values.slice(begin, _ROWS_AT_ONCE))
             items.reverse()
             if self._transform is None:
                 while items:
@@ -525,11 +404,7 @@ class ParquetDataset(PartStream[Item]):
             group = groups.group_of(number)
             told = about_sample(error, groups.url(group))
             what = "in row" if rows == 1 else f"in a batch of {rows} rows that begins with row"
-            add_note(
-                told,
-                f"{what} {number - groups.firsts[group]} of row group "
-                f"{groups.number_in_file[group]}, number {number} of the dataset",
-            )
+            groups.add_note_of_row(told, number, what)
             if rule is not None and rule.may_skip(error, handled):
                 return Skipped(told, groups.url(group), number, samples=rows)
             if told is error:
@@ -543,91 +418,12 @@ class ParquetDataset(PartStream[Item]):
         return at % self.row_count
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reads": None, "_last": None, "_generators": None}
+        return {**super().__getstate__(), "_last": None, "_generators": None}
 
     def __repr__(self) -> str:
         urls = ", ".join(repr(store.url) for store in self.stores)
         count = f"{len(self.files)} files{self._chosen.in_repr}"
         return f"{class_name(self)}({urls}, {count})"
-
-
-class _Reader:
-    """How many rows of its share one reader has yielded, or left out."""
-
-    def __init__(self, start: Start) -> None:
-        self.start, self.done, self.skipped = start, start.yielded, start.skipped
-
-    def now(self) -> Start:
-        return replace(self.start, yielded=self.done, skipped=self.skipped)
-
-
-class _Piece:
-    """Some rows that were read, one after the other in the order of an epoch."""
-
-    def __init__(self, reads: UnitReads) -> None:
-        found, lost = reads.take_units()
-        self.numbers = self.there = reads.indices
-        self.lost = {place: error for error, places in lost for place in map(int, places)}
-        """The places of rows whose row groups could not be read, and why."""
-        if lost:
-            self.there = numpy.delete(self.numbers, list(self.lost))
-        self.table: Any = None
-        """The other rows, whose numbers are in `there`."""
-        if found:
-            self.table = joined(*zip(*found, strict=True))
-
-
-class _Pieces:
-    """The rows of a reader's share in pieces, of which further ones are read ahead."""
-
-    def __init__(self, dataset: ParquetDataset[Any], start: Start) -> None:
-        self._part = part = dataset._as_part()
-        self._groups, self._most_ahead = dataset._groups, dataset._ahead_bytes()
-        assert isinstance(start.base, Left)
-        self._base = start.base
-        drawn = UnitsDrawn([part.units], dataset.row_count, dataset._place.shuffle)
-        self._order = drawn.order(dataset._place.seed, start.epoch)
-        self._at, self._end = dataset._share(start)
-        self._at += start.yielded
-        self._size = dataset._at_once()
-        self._ahead: deque[UnitReads] = deque()
-        self._size_bytes = self._request_count = 0  # of the row groups that they have begun
-
-    def next(self) -> _Piece | None:
-        """Wait for the next piece; None: there is none."""
-        self._fill()
-        if not self._ahead:
-            return None
-        reads = self._ahead.popleft()
-        self._count(reads, -1)
-        self._fill()
-        return _Piece(reads)
-
-    def _fill(self) -> None:
-        while self._at < self._end and (
-            not self._ahead
-            or (self._size_bytes < self._most_ahead and self._request_count < _MOST_REQUESTS_AHEAD)
-        ):
-            end = min(self._at + self._size, self._end)
-            numbers = self._order.numbers(self._base.positions(self._at, end))
-            self._ahead.append(self._part._start(numbers))
-            self._count(self._ahead[-1], 1)
-            self._at = end
-
-    def _count(self, reads: UnitReads, sign: int) -> None:
-        for group in reads.begun:
-            self._size_bytes += sign * self._groups.size_bytes(group)
-            self._request_count += sign * len(self._groups.requests(group))
-
-    def close(self, *, is_here: bool) -> None:
-        """Read no more; unless this is another process than began to."""
-        if is_here:
-            for reads in self._ahead:
-                reads.cancel()
-            for reads in self._ahead:
-                reads.drain()
-            self._part.let_go()
-        self._ahead.clear()
 
 
 def _names(columns: Any) -> tuple[str, ...]:

@@ -14,7 +14,13 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from headrace import _engine
-from headrace._base.errors import CorruptDataError, HeadraceError, InvalidArgumentError, with_url
+from headrace._base.errors import (
+    CorruptDataError,
+    HeadraceError,
+    InvalidArgumentError,
+    add_note,
+    with_url,
+)
 from headrace._base.on_error import OnError
 from headrace._base.options import require
 from headrace._base.pyarrow import pyarrow_for
@@ -25,7 +31,7 @@ from headrace._store.entry_reads import EntryReads
 from headrace._store.store import Store
 from headrace.torch._here import Here
 
-__all__ = ["GroupReads", "RowGroups", "row_groups_of"]
+__all__ = ["GroupRead", "RowGroups", "row_groups_of"]
 
 WHAT = "ParquetDataset"
 _TAIL_BYTES = 64 << 10  # read of each file at first; most footers are smaller
@@ -34,6 +40,9 @@ _ENDING = 8  # the footer's length and the magic number behind it
 _LEAST_FILE_BYTES = 12
 _MAX_REQUEST_BYTES = 8 << 20  # for several column chunks; the engine cuts larger ones into pieces
 _KEPT_FOOTER_BYTES = 16 << 20
+# That are taken out of small row groups together.
+_ROWS_AT_ONCE, _BYTES_AT_ONCE, _GROUPS_AT_ONCE = 1024, 64 << 10, 32
+_SMALL_ROWS_AT_ONCE, _SMALL_FACTOR = 16 << 10, 16  # of a row group, where they are in few bytes
 
 
 class RowGroups:
@@ -94,6 +103,7 @@ class RowGroups:
         of_root = dict(zip(files.roots, stores, strict=True))
         self.stores = tuple(of_root[root] for root in self.entries.roots)
         self.firsts = array("q", accumulate(self.rows, initial=0))
+        self._here: Here | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -118,6 +128,15 @@ class RowGroups:
         """Return the row group of a row."""
         return bisect_right(self.firsts, row) - 1
 
+    def add_note_of_row(self, error: BaseException, row: int, what: str = "in row") -> None:
+        """Let an error say at which row it was raised, or of what that begins there."""
+        group = self.group_of(row)
+        add_note(
+            error,
+            f"{what} {row - self.firsts[group]} of row group {self.number_in_file[group]}, number "
+            f"{row} of the dataset",
+        )
+
     def requests(self, group: int) -> range:
         """Return the entries that are read for a row group."""
         first = self._first_entry[group]
@@ -129,40 +148,42 @@ class RowGroups:
         """Return the entry that is the footer of a row group's file."""
         return self._footer_entry[self.file_of[group]]
 
+    def rows_at_once(self, most_bytes: int = _BYTES_AT_ONCE) -> int:
+        """Return how many rows are best taken out of the row groups together, of about so many
+        bytes, if one row group has no more.
+        """
+        rows = self.firsts[-1]
+        in_bytes = min(_BYTES_AT_ONCE, most_bytes) * rows // max(self._stored_bytes, 1)
+        of_group = -(-rows // len(self))
+        most = max(_ROWS_AT_ONCE, min(_SMALL_ROWS_AT_ONCE, _SMALL_FACTOR * in_bytes))
+        return min(most, max(of_group, min(in_bytes, _GROUPS_AT_ONCE * of_group)))
+
+    @cached_property
+    def _stored_bytes(self) -> int:
+        return sum(map(self.size_bytes, range(len(self))))
+
     def size_bytes(self, group: int) -> int:
         """Return how many bytes are read for a row group."""
         return sum(self._entry_bytes[entry] for entry in self.requests(group))
 
-
-class GroupReads:
-    """Row groups that are read in this process, and then decoded."""
-
-    def __init__(self, groups: RowGroups) -> None:
-        self._groups = groups
-        self._here = Here(groups.stores, groups.entries)
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether this process made it."""
-        return self._here.is_valid
-
-    @property
-    def budget_bytes(self) -> int:
-        return int(self._here.opened()[0].budget_bytes)
-
     def opened(self) -> tuple[_engine.Engine, _engine.IndexReader]:
         """Return the engine and the reader of this process."""
-        return self._here.opened()
+        here = self._here
+        if here is None or not here.is_valid:
+            here = self._here = Here(self.stores, self.entries)
+        return here.opened()
 
     def start(self, group: int) -> GroupRead:
         """Begin to read a row group, and the footer of its file if that is no longer known."""
-        groups = self._groups
-        metadata = groups.footers.get(groups.file_of[group])
-        entries = list(groups.requests(group))
+        metadata = self.footers.get(self.file_of[group])
+        entries = list(self.requests(group))
         if metadata is None:
-            entries.append(groups.footer(group))
-        batch = self._here.opened()[1].start(entries)
-        return GroupRead(groups, group, EntryReads(batch, groups.entries, entries), metadata)
+            entries.append(self.footer(group))
+        batch = self.opened()[1].start(entries)
+        return GroupRead(self, group, EntryReads(batch, self.entries, entries), metadata)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_here": None}
 
 
 class GroupRead:

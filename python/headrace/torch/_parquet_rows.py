@@ -72,8 +72,9 @@ def columns_of(table: Any) -> dict[str, Any]:
             tensor = _named(name, _dense, array)
             if tensor is None:
                 raise InvalidArgumentError(
-                    f"the column {name!r} has a null, which no tensor can hold: give a transform, "
-                    "which gets a pyarrow.Table and fills it, or leave the column out"
+                    f"the column {name!r} has a null, which no tensor can hold: leave the column "
+                    "out, or give a transform that fills it. In a Loader it gets a row as a dict; "
+                    "of a ParquetDataset with batch_size, a pyarrow.Table"
                 )
             made[name] = tensor
         else:
@@ -89,8 +90,8 @@ def _named(name: str, make: Callable[[Any], _Made], values: Any) -> _Made:
     # Python's own dates and durations have narrower limits than Arrow's.
     except (pyarrow.ArrowException, ArithmeticError, ValueError) as error:
         raise InvalidArgumentError(
-            f"the column {name!r} has a value that cannot be given: {error}; with batch_size, a "
-            "transform gets it as pyarrow has it"
+            f"the column {name!r} has a value that cannot be given: {error}; of a ParquetDataset "
+            "with batch_size, a transform gets it as pyarrow has it"
         ) from error
 
 

@@ -11,7 +11,7 @@ from headrace._base.errors import CancelledError
 from headrace._store.read_ahead import ReadAhead
 from headrace.torch._grid import Spot
 from headrace.torch._pipeline import Made, MadeStep, Others, Pipeline, Recipe, Request
-from headrace.torch._source import Reads
+from headrace.torch._source import Reads, Together
 
 __all__ = ["PartialPipeline"]
 
@@ -74,7 +74,7 @@ class PartialPipeline(Pipeline):
         super().close()
         self._reading.cancel()
 
-    def _fill(self) -> None:
+    def _fill(self, least: int = 0) -> None:  # noqa: ARG002
         source = self._recipe.source
         while self._more and self._reading.has_room():
             try:
@@ -131,7 +131,7 @@ class PartialPipeline(Pipeline):
         )
         parts = len(self._threads or ()) if self._recipe.source.makes else 1
         size_bytes = self._recipe.source.sum_bytes(request.indices)
-        reads = _Arrived([begun.reads[at] for at in given])
+        reads = Together([(begun.reads[at], [place]) for place, at in enumerate(given)])
         step = MadeStep(request, size_bytes, self._recipe, max(1, parts), reads)
         begun.forget(given)
         # What is late keeps no room for what was given beside it: else a few would hold up all.
@@ -193,28 +193,3 @@ class _Begun:
         for each in self.reads:
             if each is not None:
                 each.drain()
-
-
-class _Arrived:
-    """Samples that were read one by one, as one batch."""
-
-    def __init__(self, reads: Sequence[Any]) -> None:
-        self._reads = reads
-
-    def cancel(self) -> None:
-        for each in self._reads:
-            each.cancel()
-
-    def drain(self) -> None:
-        for each in self._reads:
-            each.drain()
-
-    def poll(self, _: float) -> bool:
-        return True
-
-    def wait(self) -> None:
-        for each in self._reads:
-            each.wait()
-
-    def take(self, *, return_errors: bool) -> list[Any]:
-        return [sample for each in self._reads for sample in each.take(return_errors=return_errors)]

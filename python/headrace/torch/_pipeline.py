@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import sys
 import threading
@@ -11,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from headrace._process.process import begin_exit, end_if_overtaken, metrics
 from headrace._process.verdict import has_free_places
 from headrace._store.read_ahead import ReadAhead
 from headrace.torch._collate import collate_in, unequal_sizes
+from headrace.torch._epochs import made_before_fork
 from headrace.torch._error_notes import about_batch, about_sample
 from headrace.torch._grid import Spot
 from headrace.torch._pinning import Pageable, Pinning
@@ -30,8 +31,9 @@ from headrace.torch._skipping import (
     NOTHING,
     Skipped,
     Skipping,
-    lost_reads,
+    errors_among,
     places_left,
+    require_skippable,
     skipped_of,
 )
 from headrace.torch._source import Reads, Source
@@ -81,7 +83,8 @@ class WorkTimes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.transform_ns = self.collate_ns = self.cpu_ns = 0
+        self.spent_ns = {"transform": 0, "collate": 0}
+        self.cpu_ns = 0
         self.bytes_wait_ns = self.held_wait_ns = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,23 +96,14 @@ class WorkTimes:
             self.bytes_wait_ns += for_ns
             self.held_wait_ns += for_ns if is_held else 0
 
-    def transformed(self, begin_ns: int, cpu_begin_ns: int, samples: int) -> None:
-        """Samples were transformed by this thread, from `begin_ns` until now."""
+    def worked(self, what: str, begin_ns: int, cpu_begin_ns: int, samples: int) -> None:
+        """This thread did something for so many samples, from `begin_ns` until now."""
         end_ns, cpu_end_ns = time.perf_counter_ns(), time.thread_time_ns()
         with self._lock:
-            self.transform_ns += end_ns - begin_ns
+            self.spent_ns[what] += end_ns - begin_ns
             self.cpu_ns += cpu_end_ns - cpu_begin_ns
         cpu_s = (cpu_end_ns - cpu_begin_ns) / 1e9
-        tracing.note("transform", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
-
-    def collated(self, begin_ns: int, cpu_begin_ns: int, samples: int) -> None:
-        """A batch was collated by this thread, from `begin_ns` until now."""
-        end_ns, cpu_end_ns = time.perf_counter_ns(), time.thread_time_ns()
-        with self._lock:
-            self.collate_ns += end_ns - begin_ns
-            self.cpu_ns += cpu_end_ns - cpu_begin_ns
-        cpu_s = (cpu_end_ns - cpu_begin_ns) / 1e9
-        tracing.note("collate", begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
+        tracing.note(what, begin_ns, end_ns, samples=samples, cpu_s=cpu_s)
 
 
 @dataclass(frozen=True)
@@ -145,6 +139,17 @@ class Recipe:
         """Whether something is made of each sample that may draw random numbers."""
         return not self.is_columnar and (self.source.makes or self.collate_fn is not None)
 
+    def made_steps(
+        self, requests: Sequence[Request], sizes_bytes: Sequence[int], parts: int, times: int = 1
+    ) -> list[MadeStep]:
+        """Begin batches that threads make; see `MadeStep`."""
+        kind, reads = MadeStep, list[Any]()
+        if self.is_columnar:
+            kind, parts = TableStep, 1
+            reads = self.source.start_tables([each.indices for each in requests])
+        made = zip_longest(requests, sizes_bytes, reads)
+        return [kind(each, size, self, parts, read, times) for each, size, read in made]
+
 
 class Batches(Protocol):
     """The batches of one iteration."""
@@ -170,61 +175,46 @@ class Batches(Protocol):
         ...
 
 
-class Step(Protocol):
+class Step:
     """One batch in progress."""
 
-    @property
-    def request(self) -> Request: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def batch(self) -> Reads | None: ...
-    @property
-    def arrived_ns(self) -> int:
+    def __init__(self, request: Request, size_bytes: int = 0, batch: Reads | None = None) -> None:
+        self.request, self.size_bytes, self.batch = request, size_bytes, batch
+        self.arrived_ns = 0
         """When its bytes came, if somebody had to wait for them; else 0."""
-        ...
+        self._lost: dict[int, Exception] = {}
 
     def is_ready(self) -> bool:
         """Return whether `wait` returns at once."""
-        ...
+        return True
 
     def wait(self, is_closing: Callable[[], bool]) -> Any:
         """Wait for the batch and return it, or raise its error. Call this once."""
-        ...
+        raise NotImplementedError
 
     def take_lost(self) -> dict[int, Exception]:
         """Return the errors of the samples that were skipped, by their places in the request."""
-        ...
+        lost, self._lost = self._lost, {}  # their tracebacks refer to frames that refer to this
+        return lost
 
 
-class FailedStep:
+class FailedStep(Step):
     """A batch whose reads could not begin; its error is raised when its turn comes."""
 
     def __init__(self, request: Request, error: Exception) -> None:
-        self.request = request
-        self.size_bytes = 0
-        self.batch = None
-        self.arrived_ns = 0
+        super().__init__(request)
         self._error: Exception | None = error
-
-    def is_ready(self) -> bool:
-        return True
 
     def wait(self, is_closing: Callable[[], bool]) -> Any:  # noqa: ARG002
         error, self._error = self._error, None
         assert error is not None
         raise error
 
-    def take_lost(self) -> dict[int, Exception]:
-        return {}
 
-
-class DirectStep:
+class DirectStep(Step):
     """A batch that the engine reads straight into one tensor, ``[count, size_bytes]``."""
 
     def __init__(self, request: Request, size_bytes: int, recipe: Recipe) -> None:
-        self.request = request
-        self.size_bytes = size_bytes
         count = len(request.indices)
         self._recipe = recipe
         self._tensor, self._hand_over = recipe.pinning.room(
@@ -232,21 +222,21 @@ class DirectStep:
         )
         # NumPy's arrays are buffers, which torch's tensors are not.
         into: Any = self._tensor.numpy()
-        self.batch = recipe.source.start_straight(request.indices, into)
-        self.arrived_ns = 0
-        self._lost: dict[int, Exception] = {}
+        self._reads = recipe.source.start_straight(request.indices, into)
+        super().__init__(request, size_bytes, self._reads)
 
     def is_ready(self) -> bool:
-        return self.batch.poll(0)
+        return self._reads.poll(0)
 
     def wait(self, is_closing: Callable[[], bool]) -> Any:  # noqa: ARG002
         rule, handled = self._recipe.skipping, sys.exception()
         try:
-            self.batch.wait()
+            self._reads.wait()
         except HeadraceError:
             if not rule.skips:
                 raise
-            self._lost = lost_reads(self.batch.take(return_errors=True), rule, handled)
+            self._lost = errors_among(self._reads.take(return_errors=True))
+            require_skippable(self._lost, len(self.request.indices), rule, handled)
         self.arrived_ns = time.perf_counter_ns()
         self._hand_over()
         if not self._lost:
@@ -258,10 +248,6 @@ class DirectStep:
         self._look_at_each(handled)
         left = places_left(len(self.request.indices), self._lost, fills=self._recipe.fills)
         return self._made(left) if left else NOTHING
-
-    def take_lost(self) -> dict[int, Exception]:
-        lost, self._lost = self._lost, {}
-        return lost
 
     def _made(self, places: list[int] | None) -> torch.Tensor:
         """Return the batch of the samples at these places; None: of all."""
@@ -289,7 +275,7 @@ class DirectStep:
                 self._lost[at] = error
 
 
-class MadeStep:
+class MadeStep(Step):
     """A batch of samples that several threads transform in parts and the last one collates.
 
     The error raised does not depend on which thread is quicker: it is that of the first sample that
@@ -304,6 +290,8 @@ class MadeStep:
         times: how often each sample is in the batch.
     """
 
+    _makes = "collate_fn"  # what makes the batch, in messages
+
     def __init__(
         self,
         request: Request,
@@ -313,10 +301,8 @@ class MadeStep:
         reads: Reads | None = None,
         times: int = 1,
     ) -> None:
-        self.request = request
-        self.size_bytes = size_bytes
-        self.batch = reads or recipe.source.start(request.indices)
-        self._makers = recipe.source.makers(request.indices)
+        self._reads = reads or recipe.source.start(request.indices)
+        super().__init__(request, size_bytes, self._reads)
         self._engine = recipe.source.opened()[0]
         self._recipe = recipe
         count = len(request.indices)
@@ -328,9 +314,7 @@ class MadeStep:
         self._value: Any = None
         self._error: BaseException | None = None
         self._failed_at = count
-        self._lost: dict[int, Exception] = {}
         self._times = times
-        self.arrived_ns = 0
         self._parts_left = min(parts, count)
         self.parts = [
             (count * i // self._parts_left, count * (i + 1) // self._parts_left)
@@ -373,9 +357,6 @@ class MadeStep:
         samples = self._take()
         if samples is None:
             return
-        if self._recipe.is_columnar:
-            self._outputs[begin:end] = samples[begin:end]
-            return
         makers, outputs, lost, rule = self._makers, self._outputs, self._lost, self._recipe.skipping
         sample: Any = None
         handled = sys.exception()
@@ -405,7 +386,7 @@ class MadeStep:
                 self._fail(at, error)
         del sample
         if self._recipe.source.makes:
-            self._recipe.work.transformed(begin_ns, cpu_ns, end - begin)
+            self._recipe.work.worked("transform", begin_ns, cpu_ns, end - begin)
 
     def is_ready(self) -> bool:
         return not self._done.locked()
@@ -423,23 +404,21 @@ class MadeStep:
         value, self._value = self._value, None
         return value
 
-    def take_lost(self) -> dict[int, Exception]:
-        lost, self._lost = self._lost, {}  # their tracebacks refer to frames that refer to this
-        return lost
-
     def _take(self) -> list[Any] | None:
         with self._lock:
             if self._samples is None and self._error is None:
                 try:
-                    was_there = self.batch.poll(0)
+                    was_there = self._reads.poll(0)
                     rule = self._recipe.skipping
-                    samples = self.batch.take(return_errors=rule.skips)
+                    samples = self._reads.take(return_errors=rule.skips)
                     if not was_there:
                         self.arrived_ns = time.perf_counter_ns()
                     if rule.skips:
-                        self._lost.update(lost_reads(samples, rule))
+                        self._lost.update(errors_among(samples))
+                        require_skippable(self._lost, len(samples), rule)
                     if self._recipe.uses_seeds:
                         self._seed_and_label(samples)
+                    self._makers = self._recipe.source.makers(self.request.indices)
                     self._samples = samples
                 except BaseException as error:
                     self._failed_at, self._error = -1, error
@@ -461,31 +440,57 @@ class MadeStep:
                 self._failed_at, self._error = at, error
 
     def _collate(self) -> None:
-        outputs, self._outputs, self._samples = self._outputs, [], None
-        if self._error is not None:
-            return
-        recipe = self._recipe
+        recipe, count = self._recipe, len(self.request.indices)
+        places: Sequence[int] = range(count)
         if self._lost:
-            left = places_left(len(outputs), self._lost, fills=recipe.fills)
-            outputs = [outputs[at] for at in left]
-            if not outputs:
-                self._value = NOTHING
-                return
-        outputs = outputs * self._times
-        begin_ns, cpu_ns, count = time.perf_counter_ns(), time.thread_time_ns(), len(outputs)
+            places = places_left(count, self._lost, fills=recipe.fills)
+        if self._error is not None or not places:
+            self._outputs, self._samples, self._value = [], None, NOTHING
+            return
+        begin_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         try:
-            if recipe.is_columnar:
-                value = recipe.source.columns(outputs)
-            elif recipe.collate_fn is None:
-                value = collate_in(self._engine, outputs)
-            else:
-                value = recipe.collate_fn(outputs)
-            self._value = recipe.pinning.pin(value)
+            self._value = recipe.pinning.pin(self._collated(places))
         except BaseException as error:
             self._error = error
             if isinstance(error, Exception):
-                self._error = about_batch(error, recipe.source.url, self.request.indices)
-        recipe.work.collated(begin_ns, cpu_ns, count)
+                indices = self.request.indices
+                self._error = about_batch(error, recipe.source.url, indices, self._makes)
+        recipe.work.worked("collate", begin_ns, cpu_ns, len(places) * self._times)
+
+    def _collated(self, places: Sequence[int]) -> Any:
+        """Return the batch of what was made for these places."""
+        outputs = [self._outputs[at] for at in places] * self._times
+        self._outputs, self._samples = [], None
+        if self._recipe.collate_fn is None:
+            return collate_in(self._engine, outputs)
+        return self._recipe.collate_fn(outputs)
+
+
+class TableStep(MadeStep):
+    """A batch of rows that stay in a table until they are columns."""
+
+    _makes = "columns"
+
+    def _make(
+        self,
+        begin: int,  # noqa: ARG002
+        end: int,  # noqa: ARG002
+        is_closing: Callable[[], bool],  # noqa: ARG002
+        generators: GlobalGenerators | None,  # noqa: ARG002
+    ) -> None:
+        reads: Any = self._reads
+        was_there = reads.poll(0)
+        self._lost = reads.take_lost()
+        if not was_there:
+            self.arrived_ns = time.perf_counter_ns()
+        rule = self._recipe.skipping
+        if self._lost and not rule.skips:
+            raise next(iter(self._lost.values()))
+        require_skippable(self._lost, len(self.request.indices), rule)
+
+    def _collated(self, places: Sequence[int]) -> Any:
+        reads: Any = self._reads
+        return reads.columns(places, self._times)
 
 
 Tasks = SimpleQueue[tuple[MadeStep, int, int] | None]
@@ -593,6 +598,10 @@ class Pipeline:
         self._ahead: ReadAhead[Step] = ReadAhead(
             opened, prefetch_bytes, least_entries=2 if self._threads is None else 4
         )
+        # Small batches of columns are read, and joined, together.
+        self._samples_at_once = recipe.source.samples_at_once if recipe.is_columnar else 1
+        # Samples that nobody has counted are read before their numbers are known.
+        self._requests_wait = not recipe.source.is_counted
         self._generators = GlobalGenerators()
         self._submitted = 0  # how many of the steps ahead the threads have received
         _open_pipelines.add(self)
@@ -627,9 +636,7 @@ class Pipeline:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            raise CancelledError(
-                "this iterator was made before a fork, in the parent process; make one here"
-            )
+            raise made_before_fork()
 
     def _closed(self) -> CancelledError:
         # Another thread, or a signal handler in this one, may close it at any moment.
@@ -652,7 +659,7 @@ class Pipeline:
         self._ahead.popleft()
         if self._submitted > 0:
             self._submitted -= 1
-        self._fill()  # so that reads are in flight while the trainer works
+        self._fill(1)  # so that reads are in flight while the trainer works
         return self._made(step, value)
 
     def _made(self, step: Step, value: Any) -> Made:
@@ -675,9 +682,9 @@ class Pipeline:
 
         Which one does not depend on what was yielded here: it is the same after a resume.
         """
-        for index, position in itertools.islice(self._others(request), _MOST_TRIED):
+        for index, position in islice(self._others(request), _MOST_TRIED):
             one = Request([index], request.epoch, [position], request.after)
-            step = MadeStep(one, 0, self._recipe, 1, times=len(request.indices))
+            [step] = self._recipe.made_steps([one], [0], 1, times=len(request.indices))
             if self._threads is None:
                 self._work(step)
             else:
@@ -713,21 +720,42 @@ class Pipeline:
         if self._threads is not None:
             self._threads.join(_CLOSE_S)
 
-    def _fill(self) -> None:
-        while self._more and self._ahead.has_room():
-            try:
+    def _fill(self, least: int = 0) -> None:
+        """Begin to read batches while there is room.
+
+        If requests wait for samples, only as many as the threads have work with, until the next
+        batch is ready; but `least` of them.
+        """
+        while True:
+            if self._threads is not None:
+                self._submit(self._threads)
+            if not self._more or not self._ahead.has_room():
+                return
+            if self._requests_wait and len(self._ahead) > 0:
+                if self._threads is None or self._submitted < len(self._ahead):
+                    return
+                if least <= 0 and self._ahead[0].is_ready():
+                    return
+            least -= 1
+            self._begin_reads()
+
+    def _begin_reads(self) -> None:
+        """Begin to read the next batch, or some small ones."""
+        requests, samples = list[Request](), 0
+        failed: list[Step] = []
+        try:
+            while samples < self._samples_at_once:
                 request = next(self._requests, None)
-            except Exception as error:  # of the user's sampler; told when its turn comes
-                self._more = False
-                self._ahead.append(FailedStep(_NO_REQUEST, error), None, 0, 0)
-                break
-            if request is None:
-                self._more = False
-                break
-            step = self._start(request)
-            self._ahead.append(step, step.batch, step.size_bytes, len(request.indices))
-        if self._threads is not None:
-            self._submit(self._threads)
+                if request is None:
+                    self._more = False
+                    break
+                requests.append(request)
+                samples += len(request.indices)
+        except Exception as error:  # of the user's sampler; told when its turn comes
+            self._more = False
+            failed.append(FailedStep(_NO_REQUEST, error))
+        for step in (self._started(requests) if requests else []) + failed:
+            self._ahead.append(step, step.batch, step.size_bytes, len(step.request.indices))
 
     def _submit(self, threads: TransformThreads) -> None:
         # Enough that no thread is idle while the trainer takes the next one, and no more: a
@@ -740,20 +768,20 @@ class Pipeline:
                 threads.submit(step)
             self._submitted += 1
 
-    def _start(self, request: Request) -> Step:
+    def _started(self, requests: list[Request]) -> list[Step]:
         recipe = self._recipe
         source = recipe.source
-        size_bytes = source.sum_bytes(request.indices)
         try:
+            sizes_bytes = [source.sum_bytes(each.indices) for each in requests]
             if not recipe.is_direct:
                 parts = len(self._threads or ()) if source.makes else 1
-                return MadeStep(request, size_bytes, recipe, max(1, parts))
-            if source.parts[0].objects.common_size_bytes is None:
-                _require_equal_sizes(source, request.indices)
-            return DirectStep(request, size_bytes, recipe)
+                return [*recipe.made_steps(requests, sizes_bytes, max(1, parts))]
+            for each in requests if source.parts[0].objects.common_size_bytes is None else ():
+                _require_equal_sizes(source, each.indices)
+            return [DirectStep(*each, recipe) for each in zip(requests, sizes_bytes, strict=True)]
         except Exception as error:
             self._more = False
-            return FailedStep(request, error)
+            return [FailedStep(requests[0], error)]
 
 
 def _require_equal_sizes(source: Source, indices: Sequence[int]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, Protocol
 
 from headrace import _engine
 from headrace._base.errors import InvalidArgumentError
-from headrace._base.options import require
+from headrace._base.options import integer, require
 from headrace._engine import ObjectIndex
 from headrace.torch._grid import Order, Spot
 from headrace.torch._units import Lanes, UnitsDrawn
@@ -129,10 +130,13 @@ class Place:
             return self.drawn.order(self.seed, self.epoch)
         return _engine.Order(len(self._objects), self.seed, self.epoch, self.shuffle)
 
-    def lay(self, lanes: Lanes) -> None:
-        """Lay out the epoch, if it begins here."""
-        if isinstance(self.drawn, UnitsDrawn) and self.is_begin:
-            self.drawn = self.drawn.laid(lanes)
+    def laid(self, lanes: Lanes) -> Place:
+        """Return the place with the epoch laid out so, if it begins here."""
+        if not isinstance(self.drawn, UnitsDrawn) or not self.is_begin:
+            return self
+        place = copy(self)
+        place.drawn = self.drawn.laid(lanes)
+        return place
 
     def at(self, epoch: int, spot: Spot = Spot(), skipped: int = 0) -> Place:  # noqa: B008
         """Return the place of the same data at this epoch and spot."""
@@ -159,7 +163,7 @@ class Place:
         """Return the end of the epoch before, if this is where an epoch begins."""
         if self.drawn is not None and not self.drawn.is_counted:
             return Spot(1, (), {"is_end": True, "next": self._sampler})
-        return Spot(self.count)
+        return Spot(self.count, (), self._sampler and {"next": self._sampler})
 
     def following(self) -> Place:
         """Return the beginning of the next epoch, if this is the end of one."""
@@ -189,16 +193,32 @@ class Place:
             f"the state's position is {position}, but there are only {self.count} objects",
         )
         sampler = state.get("sampler")
-        require(
-            sampler is None or isinstance(sampler, Mapping),
-            f"the state's sampler is {sampler!r}; it must be a mapping",
-        )
+        for each in (sampler, sampler.get("next") if isinstance(sampler, Mapping) else None):
+            require(
+                each is None or isinstance(each, Mapping),
+                f"the state's sampler is {sampler!r}; it must be a mapping",
+            )
         spot = Spot(position, _waiting(state, position), sampler)
         place = self.at(epoch, spot, skipped_of_state(state))
         if isinstance(self.drawn, UnitsDrawn) and not place.is_begin:
             place.drawn = self.drawn.laid(_lanes(state))
         place.is_loaded = True
         return place
+
+    def at_states(self, states: Sequence[Mapping[str, Any]]) -> Place:
+        """Return the place of the states that all ranks have saved at one moment."""
+        require(len(states) > 0, "there is no state in the list")
+        places = [self.at_state(state) for state in states]
+        first = places[0]
+        others = [(each.epoch, each.position, each._waiting, _lanes_of(each)) for each in places]
+        require(
+            all(each == others[0] for each in others),
+            "the states are of different moments: give those that the ranks have saved after the "
+            "same batch",
+        )
+        first.skipped = max(place.skipped for place in places)
+        first._sampler = _together([place._sampler for place in places])
+        return first
 
     def read(self, state: Mapping[str, Any], numbers: tuple[str, ...]) -> dict[str, int]:
         """Return the `numbers` of a saved state after checking that it has this identity.
@@ -230,25 +250,44 @@ def skipped_in_state(skipped: int) -> dict[str, int]:
 
 def skipped_of_state(state: Mapping[str, Any]) -> int:
     """Return how many samples were left out before a state was saved."""
-    skipped: Any = state.get("skipped", 0)
+    return integer("the state's skipped", state.get("skipped", 0), minimum=0, end=1 << 63)
+
+
+def _lanes_of(place: Place) -> Lanes | None:
+    return place.drawn.lanes if isinstance(place.drawn, UnitsDrawn) else None
+
+
+def _together(samplers: Sequence[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+    """Return what all ranks have alike, or what has the readers of all ranks."""
+    first = samplers[0]
+    if all(each == first for each in samplers):
+        return first
+    of_ranks = [(each or {}).get("readers") for each in samplers]
     require(
-        isinstance(skipped, int) and not isinstance(skipped, bool) and 0 <= skipped < 1 << 63,
-        f"the state's skipped is {skipped!r}; it must be an integer of at least 0",
+        all(
+            isinstance(parts, Sequence) and all(isinstance(each, Sequence) for each in parts)
+            for parts in of_ranks
+        ),
+        "the states have different places of a sampler, and nobody knows how to join these: give "
+        "each rank its own",
     )
-    return int(skipped)
+    parts = zip(*(parts or () for parts in of_ranks), strict=False)
+    readers = [[reader for some in of_part for reader in some] for of_part in parts]
+    return {**(first or {}), "readers": readers}
 
 
 def _lanes(state: Mapping[str, Any]) -> Lanes:
     """Return how the epoch of a saved state is laid out."""
     lanes: Any = state.get("lanes")
     require(
-        isinstance(lanes, list | tuple)
-        and len(lanes) == 2
-        and all(isinstance(at, int) and not isinstance(at, bool) for at in lanes)
-        and all(0 < at < 1 << 63 for at in lanes),
-        f"the state's lanes are {lanes!r}; they must be two integers above 0",
+        isinstance(lanes, list | tuple) and len(lanes) == 2,
+        f"the state's lanes are {lanes!r}; they must be two integers",
     )
-    return Lanes(*lanes)
+    # Of ranks, and of samples of a batch.
+    return Lanes(
+        integer("the number of the state's lanes", lanes[0], minimum=1, end=1 << 20),
+        integer("the run of the state's lanes", lanes[1], minimum=1, end=1 << 40),
+    )
 
 
 def _waiting(state: Mapping[str, Any], position: int) -> list[int]:
@@ -317,16 +356,10 @@ def _read(
             f"the state has {name}={state[name]!r}, but here it is {identity[name]!r}: they must "
             "be the same, or a position means something else",
         )
-    values = {}
-    for name in numbers:
-        value = state[name]
-        require(
-            isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-            f"the state's {name} is {value!r}; it must be an integer of at least 0",
-        )
-        require(value < 1 << 63, f"the state's {name} is {value!r}; it must be below 2^63")
-        values[name] = value
-    return values
+    return {
+        name: integer(f"the state's {name}", state[name], minimum=0, end=1 << 63)
+        for name in numbers
+    }
 
 
 def _on_checksums(objects: Objects) -> str:

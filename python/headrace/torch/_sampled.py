@@ -24,13 +24,8 @@ class Sampled:
 
     what: str
 
-    @property
-    def count(self) -> int:
-        return (1 << 63) - 1
-
-    @property
-    def is_counted(self) -> bool:
-        return False
+    count = (1 << 63) - 1
+    is_counted = False
 
     @property
     def origin(self) -> str:
@@ -65,9 +60,7 @@ class ByThem:
     """How many samples there are."""
     reached: _Reached = field(default_factory=_Reached)
 
-    @property
-    def is_counted_by_making(self) -> bool:
-        return False
+    is_counted_by_making = False
 
     def steps(self, place: Place, rank: int, world_size: int) -> Steps:  # noqa: ARG002
         # With several ranks, one of them may save the state of all: no checksum is of them all.

@@ -14,24 +14,13 @@ from headrace._engine import ObjectIndex, Sample
 from headrace._index.shard_samples import FIELDS, KEY, field_names, is_indexed, samples_of
 from headrace._index.shards import ShardSource, members_of, shards_of
 from headrace._store.chosen import Chosen
-from headrace._store.keywords import refuse_options
+from headrace._store.keywords import OF_LOADERS, refuse_options
 from headrace._store.settings import StoreOptions
+from headrace.torch._arguments import function
 from headrace.torch._by_number import ByNumber
-from headrace.torch._signatures import Item, Made, ShardKeywords, overload
+from headrace.torch._signatures import Fields, Item, Made, ShardKeywords, overload
 
 __all__ = ["ShardDataset", "tensors_of"]
-
-_INSTEAD = {
-    "decode": "transform makes something of the fields of a sample",
-    "handler": "on_error says what to do about a shard that cannot be read, and that of Loader "
-    "what to do about a sample",
-    "labels": "labels are fields of the samples; a transform returns them",
-    "shardshuffle": "Loader(dataset, batch_size, shuffle=True) shuffles all samples of all shards",
-    "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
-    "suffixes": "it is called fields",
-    "urls": "the first argument is the URL, a pattern, or several of them",
-    "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
-}
 
 
 class ShardDataset(ByNumber[Item]):
@@ -91,7 +80,7 @@ class ShardDataset(ByNumber[Item]):
 
     @overload
     def __init__(
-        self: ShardDataset[dict[str, Any]],
+        self: ShardDataset[Fields],
         source: ShardSource | Iterable[ShardSource],
         transform: None = None,
         **keywords: Unpack[ShardKeywords],
@@ -116,13 +105,10 @@ class ShardDataset(ByNumber[Item]):
         progress: CountOption = False,
         **options: Unpack[StoreOptions],
     ) -> None:
-        refuse_options(type(self).__name__, options, ShardDataset, _INSTEAD)
+        refuse_options(type(self).__name__, options, ShardDataset, OF_LOADERS)
         wanted = None if fields is None else field_names(fields)
         require_on_error(on_error)
-        require(
-            transform is None or callable(transform),
-            f"transform is {transform!r}; it must be callable",
-        )
+        function("transform", transform)
         given: Any = source
         chosen = Chosen(hidden=hidden)
         if index is not None:

@@ -1,4 +1,4 @@
-"""Samples of tar shards as a part of what a `Loader` reads, each shard as a stream."""
+"""Samples of tar shards as a part of what a `Loader` or a stream reads, each shard as a stream."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy
+from numpy.typing import NDArray
 
 from headrace import _engine
-from headrace._base.errors import CorruptDataError, HeadraceError, add_note, with_url
+from headrace._base.errors import CorruptDataError, HeadraceError, add_note, again, with_url
 from headrace._engine import Sample
 from headrace._index.shard_samples import KEY
 from headrace.torch._shard_dataset import tensors_of
@@ -21,9 +22,12 @@ from headrace.torch._units import Places
 if TYPE_CHECKING:
     from headrace.torch._shard_stream import ShardStream
 
-__all__ = ["ShardPart"]
+__all__ = ["Numbered", "ShardPart", "joined"]
 
 _logger = logging.getLogger("headrace")
+
+Numbered = tuple[int, dict[str, Any]]
+"""The seed and the fields of a sample."""
 
 
 class ShardPart(UnitPart):
@@ -61,16 +65,13 @@ class ShardPart(UnitPart):
         return self._stream._opened()
 
     def _open(self, unit: int, first: int) -> _Shard:
-        count = int(self.units.counts[unit])  # type: ignore[index]
-        return _Shard(self._stream._shard_read(unit, first), self._stream.url(unit), first, count)
+        last, end = self._last
+        read = self._stream._shard_read(unit, first, self.epoch, end if unit == last else -1)
+        return _Shard(read, self._stream.url(unit), first, self._count(unit))
 
     def _held(self, found: Sequence[tuple[Any, Places]], indices: Sequence[int]) -> list[Held]:
-        places = numpy.concatenate([at for _, at in found])
-        fields = [each for of_shard, _ in found for each in of_shard]
-        return [
-            Held(fields[at], self, index)
-            for at, index in zip(places.argsort().tolist(), indices, strict=True)
-        ]
+        fields = joined(*zip(*found, strict=True))
+        return [Held(each, self, index) for (_, each), index in zip(fields, indices, strict=True)]
 
     def _seed_samples(
         self, samples: list[Held], seed: int, epoch: int, positions: Sequence[int]
@@ -95,40 +96,59 @@ class ShardPart(UnitPart):
         return repr(self._stream)
 
 
+def joined(found: Sequence[list[Numbered]], places: Sequence[Places]) -> list[Numbered]:
+    """Return what shards gave for some places each, in the order of the places."""
+    if len(found) == 1 and isinstance(places[0], range):
+        return found[0]
+    every = [each for of_shard in found for each in of_shard]
+    return [every[at] for at in numpy.concatenate(places).argsort().tolist()]
+
+
 class _Shard:
-    """A shard that is being read, and those of its samples that nobody has taken yet."""
+    """A shard that is being read, and those of its samples that nobody has taken yet.
+
+    Its last sample comes when its end was read, and nothing is wrong with it.
+    """
 
     def __init__(self, read: _engine.ShardRead, url: str, first: int, count: int) -> None:
-        self._read, self._url, self._first = read, url, first
+        self._read, self._url, self._first, self._count = read, url, first, count
         self._lock = threading.Lock()
-        self._asked: set[int] = set()
-        self._left = count - first
-        self._held: dict[int, dict[str, Any]] = {}
+        self._asked: NDArray[numpy.bool_] = numpy.zeros(count, bool)
+        self._asked[:first] = True
+        self._held: dict[int, Numbered] = {}
+        self._last: dict[int, Numbered] = {}  # until it was read on to the end
         self._error: HeadraceError | None = None
 
     def has(self, numbers: Places) -> bool:
-        return min(numbers) >= self._first and self._asked.isdisjoint(map(int, numbers))
+        return not self._asked[_chosen(numbers)].any()
 
     def ask(self, numbers: Places) -> bool:
-        self._asked.update(map(int, numbers))
-        return len(self._asked) >= self._left
+        self._asked[_chosen(numbers)] = True
+        return bool(self._asked.all())
 
     def poll(self) -> bool:
         return False  # nobody knows
 
-    def take(self, numbers: Places) -> list[dict[str, Any]]:
+    def take(self, numbers: Places) -> list[Numbered]:
         order = [int(number) for number in numbers]
         wanted = set(order)
         with self._lock:
             while not wanted <= self._held.keys():
                 if self._error is not None:
-                    raise self._error
+                    raise again(self._error)
                 self._read_on()
             taken = {number: self._held.pop(number) for number in dict.fromkeys(order)}
         if len(taken) == len(order):
             return list(taken.values())
         # A mixture has it twice, each time with random numbers of its own.
-        return [{name: copy(field) for name, field in taken[at].items()} for at in order]
+        return [
+            (seed, {name: copy(field) for name, field in fields.items()})
+            for seed, fields in map(taken.__getitem__, order)
+        ]
+
+    def is_there(self, numbers: Places) -> NDArray[numpy.bool_]:
+        with self._lock:
+            return numpy.array([int(number) in self._held for number in numbers], bool)
 
     def _read_on(self) -> None:
         try:
@@ -136,15 +156,17 @@ class _Shard:
         except HeadraceError as error:
             self._error = error
             return
-        for number, _, _, fields in samples:
-            self._held[number] = fields
-        if not samples:
-            for warning in self._read.warnings():
-                _logger.warning("%s", warning)
-            self._error = with_url(
-                CorruptDataError(f"{self._url}: it has fewer samples than its index says"),
-                self._url,
-            )
+        for number, _, seed, fields in samples:
+            held = self._held if number + 1 < self._count else self._last
+            held[number] = seed, fields
+        if samples:
+            return
+        for warning in self._read.warnings():
+            _logger.warning("%s", warning)
+        self._held |= self._last
+        self._error = with_url(
+            CorruptDataError(f"{self._url}: it has fewer samples than its index says"), self._url
+        )
 
     def cancel(self) -> None:
         self._read.cancel()
@@ -152,3 +174,8 @@ class _Shard:
     def close(self) -> None:
         self._read.close()
         self._held.clear()
+        self._last.clear()
+
+
+def _chosen(numbers: Places) -> Any:
+    return slice(numbers.start, numbers.stop) if isinstance(numbers, range) else numbers

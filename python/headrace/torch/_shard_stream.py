@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
 import logging
 import sys
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Unpack
 from zlib import crc32
 
 from headrace import _engine
-from headrace._base.errors import CancelledError, HeadraceError, add_note
+from headrace._base.errors import HeadraceError, InvalidArgumentError, add_note
 from headrace._base.on_error import OnError
 from headrace._base.options import require, require_bytes
 from headrace._engine import ObjectIndex
@@ -21,7 +22,7 @@ from headrace._index.shard_samples import field_names, is_indexed, samples_of
 from headrace._index.shards import ShardSource, shards_of
 from headrace._index.wids import is_wids, shards_in_wids
 from headrace._store.chosen import Chosen
-from headrace._store.keywords import refuse_options
+from headrace._store.keywords import OF_LOADERS, refuse_options
 from headrace._store.location import is_local
 from headrace._store.settings import StoreOptions
 from headrace.torch._arguments import (
@@ -30,41 +31,35 @@ from headrace.torch._arguments import (
     flag,
     seed_or_epoch,
 )
+from headrace.torch._epochs import made_before_fork, reader_number
 from headrace.torch._error_notes import about_sample
+from headrace.torch._left import Left
 from headrace.torch._objects import Objects
-from headrace.torch._part_stream import PartStream, Start, turn
+from headrace.torch._part_stream import PartStream, Start, shares
+from headrace.torch._pieces import Ahead
 from headrace.torch._seeding import GlobalGenerators
 from headrace.torch._shard_dataset import tensors_of
-from headrace.torch._shard_part import ShardPart
-from headrace.torch._shard_window import OpenPart, Window
-from headrace.torch._shard_work import (
-    Deal,
-    Part,
-)
-from headrace.torch._signatures import Item, Made, StreamKeywords, overload
+from headrace.torch._shard_part import Numbered, ShardPart, joined
+from headrace.torch._shard_windows import ShardWindows, WholeReader
+from headrace.torch._signatures import Fields, Item, Made, StreamKeywords, overload
 from headrace.torch._skipping import Skipped, Skipping
+from headrace.torch._unit_reads import UnitPart
+from headrace.torch._units import OF_WINDOWS, Places
+from headrace.torch._whole_part import WholePart
+from headrace.torch._whole_shards import Begun, Rest, Whole
 
 __all__ = ["ShardStream"]
 
 _logger = logging.getLogger("headrace")
-_IDLE, _NEVER = 4, 8  # messages that are given once
+_IDLE = 4  # a message that is given once
 # Where an answer takes 30 ms, twice what a link of 20 Gbit/s has under way.
 _PREFETCH_BYTES, _LOCAL_PREFETCH_BYTES = 192 << 20, 32 << 20
 _LEAST_PIECE_BYTES, _MOST_PIECE_BYTES = 64 << 10, 2 << 20
 _BLOCK = 512
-_INSTEAD = {
-    "batch_size": "torch's DataLoader(dataset, batch_size=...) makes batches of it",
-    "collate_fn": "torch's DataLoader(dataset, collate_fn=...) takes it",
-    "decode": "transform makes something of the fields of a sample",
-    "detshuffle": "shuffle=True is deterministic",
-    "handler": "on_error says what to do about a shard that cannot be read",
-    "nodesplitter": "ranks share the shards by themselves; rank and world_size name others",
-    "num_workers": "torch's DataLoader(dataset, num_workers=...) has workers",
-    "resampled": "epoch_samples makes epochs of any length, which repeat shards if necessary",
-    "shardshuffle": "it is called shuffle",
-    "urls": "the first argument is the URL, a pattern, or several of them",
-    "workersplitter": "workers share the shards by themselves",
-}
+_NOTES = 10  # numbers that say where an epoch has ended
+_NO_LIMIT = _LAST_NOTED = 1 << 62
+# That are taken out of shards together, where their number is known.
+_MOST_AT_ONCE, _BYTES_AT_ONCE = 256, 1 << 20
 
 
 class _Ahead(NamedTuple):
@@ -76,26 +71,6 @@ class _Ahead(NamedTuple):
     """Of samples of each open shard that nobody has taken."""
 
 
-class _Reader:
-    """What one reader has yielded of its share, and where it is."""
-
-    def __init__(self, start: Start, window: int) -> None:
-        self.start = start
-        self.yielded, self.begun = start.yielded, start.begun
-        self.skipped = start.skipped
-        self.waiting = deque(start.parts)  # those of the state that are not open yet
-        self.window = Window(window)
-
-    def now(self) -> Start:
-        return replace(
-            self.start,
-            yielded=self.yielded,
-            begun=self.begun,
-            parts=(*self.window.left(), *self.waiting),
-            skipped=self.skipped,
-        )
-
-
 class ShardStream(PartStream[Item], Objects):
     """Samples of tar shards, one after the other, each shard read as a whole from its beginning.
 
@@ -104,20 +79,19 @@ class ShardStream(PartStream[Item], Objects):
     of plain shards by one request, and shuffles all of them.
 
     Samples are those of `ShardDataset`, and a transform sees the same dict. Use the stream with
-    torch's DataLoader, in a plain ``for`` loop or, if it has an index of the members, with
-    `Loader`. Shards are read ahead, decompressed and taken apart by the engine's threads; each byte
-    of a field is copied once.
+    `Loader`, with torch's DataLoader or in a plain ``for`` loop. Shards are read ahead,
+    decompressed and taken apart by the engine's threads; each byte of a field is copied once.
 
     **Order.** With ``shuffle=True``, each epoch has an order of the shards that depends on `seed`
-    and the epoch alone. With `shuffle_window`, each reader also shuffles its samples: a sample
-    comes at most so many samples earlier or later than without. Each pass is of the next epoch,
-    from 0 on; `set_epoch` names another one.
+    and the epoch alone. With `shuffle_window`, samples are also shuffled: each comes at most so
+    many samples earlier or later than without. Each pass is of the next epoch, from 0 on;
+    `set_epoch` names another one.
 
-    **Ranks and workers** share the shards. If you give an index of the members
-    (`headrace.index_members`), or the JSON of webdataset's ``wids``, the numbers of samples are
-    known, and every rank yields the same number; shards are cut where that is necessary. Otherwise,
-    whole shards are dealt in turn, and with several ranks you say what an epoch is:
-    ``epoch_samples=n`` or ``uneven="keep"``.
+    **Ranks and workers.** If you give an index of the members (`headrace.index_members`), or the
+    JSON of webdataset's ``wids``, the numbers of samples are known: the order is that of `Loader`,
+    each reader takes a piece of it, and every rank yields the same number. Where a piece begins
+    amid a shard, both readers read it. Otherwise, whole shards are dealt in turn, and with several
+    ranks you say what an epoch is: ``epoch_samples=n`` or ``uneven="keep"``.
 
     **State.** `state_dict` records what was yielded. A reader of a plain tar continues at the byte
     where its next sample begins; a compressed shard is read again from its beginning, and so are up
@@ -144,15 +118,21 @@ class ShardStream(PartStream[Item], Objects):
         shuffle: whether each epoch has an order of the shards of its own.
         seed: of that order, of the window and of the samples' own seeds; any integer from 0 to
             2^63 - 1. Give the same to every rank.
-        shuffle_window: within how many samples each reader shuffles. It holds half as many on
-            average. 0: as they are in the shards.
+        shuffle_window: within how many samples to shuffle, also without `shuffle`; a `Loader` does
+            so with its own. 0: as they are in the shards.
         fields: the names of the fields that are wanted. Each sample must have them. Default: all.
         hidden: as for `headrace.index_members`.
         epoch_samples: how many samples all ranks together yield in an epoch; what does not divide
-            evenly by the ranks is left out. Each epoch begins each shard at its first sample: of a
-            shard with more samples than a reader yields in an epoch, those at its end never come,
-            unless you give an index. The log warns of the first such shard. If there are fewer,
-            readers go on with another round of shards. Default: as many as there are.
+            evenly by the ranks is left out. An epoch continues where the one before has ended. With
+            an index, each sample therefore comes as often as any other over the epochs, or once
+            more. Without one, this is so for the samples of each reader: it gets every sample once
+            before it gets one again, first those of shards that no other reader begins with. This
+            needs the same ranks and workers in each epoch, and that no epoch is left early;
+            otherwise, and in an epoch that `set_epoch` names and that is not the next one, a reader
+            begins with the first shards of that epoch's order. Without an index, a sample that
+            comes twice in one epoch has the same random numbers both times. Default: as many as
+            there are. A `Loader` takes it of a stream without an index only; of others, it has a
+            `mix`.
         uneven: how to treat a remainder of fewer samples than ranks, if their number is known:
             ``"drop"`` leaves it out, ``"pad"`` repeats the first samples of the epoch's order,
             ``"keep"`` gives it to the first ranks. If their number is not known, only ``"keep"``
@@ -165,7 +145,7 @@ class ShardStream(PartStream[Item], Objects):
             the error, which has the shard's ``url`` and, of a transform, the key as ``member``; it
             runs in the process that reads, and what it raises ends the pass. Other errors are
             raised in any case, as by `Loader`. Ranks may then yield unequal numbers of samples,
-            unless `epoch_samples` is given: readers go on with others.
+            unless `epoch_samples` is given without an index: readers then go on with others.
         max_skipped: how many samples each reader may leave out in a pass; one more is a
             `CorruptDataError` that names the first ones. The rest of a shard counts as its samples,
             or as one if their number is not known. Default: 1 % of the epoch's samples (of what
@@ -192,7 +172,7 @@ class ShardStream(PartStream[Item], Objects):
 
     @overload
     def __init__(
-        self: ShardStream[dict[str, Any]],
+        self: ShardStream[Fields],
         source: ShardSource | Iterable[ShardSource],
         transform: None = None,
         **keywords: Unpack[StreamKeywords],
@@ -225,7 +205,7 @@ class ShardStream(PartStream[Item], Objects):
         world_size: int | None = None,
         **options: Unpack[StoreOptions],
     ) -> None:
-        refuse_options(type(self).__name__, options, ShardStream, _INSTEAD)
+        refuse_options(type(self).__name__, options, ShardStream, OF_LOADERS)
         seed, shuffle = seed_or_epoch("seed", seed), flag("shuffle", shuffle)
         self._window = count("shuffle_window", shuffle_window, minimum=0)
         self._fields = () if fields is None else field_names(fields)
@@ -260,6 +240,7 @@ class ShardStream(PartStream[Item], Objects):
             shards, stores = shards_of(source, None, options, chosen)
         Objects.__init__(self, list(stores), None, shards, None, None, False, {})
         self._chosen, self._transform = chosen, transform
+        self._generators: GlobalGenerators | None = None
         # Who reads what depends on these numbers.
         self._counts = f"{crc32(array('q', firsts).tobytes()):08x}" if firsts else None
         PartStream.__init__(
@@ -273,24 +254,98 @@ class ShardStream(PartStream[Item], Objects):
             epoch_samples=epoch_samples,
             chosen=chosen,
             skipping=skipping,
+            notes=0 if firsts or epoch_samples is None else _NOTES,
         )
 
-    def _sample_count(self) -> int:
-        require(
-            len(self._firsts) > 0,
-            f"nobody knows how many samples the shards of {self!r} have, and a Loader counts its "
-            "steps: give an index of the members as the source (`headrace index`, or "
-            "headrace.index_members; of compressed shards, the JSON of webdataset's wids), or use "
-            "torch's DataLoader",
-        )
-        return int(self._firsts[-1])
+    _has_windows = True
 
     def _as_part(self) -> ShardPart:
-        self._sample_count()
+        if not self._firsts:
+            return WholePart(self)
         return ShardPart(self, self._firsts, self._window)
 
-    def _reader_from(self, start: Start) -> _Reader:
-        return _Reader(start, self._window)
+    # ---- shards whose numbers of samples nobody knows
+
+    def _rests_of(self, state: Sequence[Any]) -> tuple[Begun, ...]:
+        shards = len(self._objects)
+        return tuple(Begun.from_state(each, shards, self._window) for each in state)
+
+    def _reader_from(self, start: Start) -> Any:
+        if self._firsts:
+            return super()._reader_from(start)
+        reader = WholeReader(start)
+        if reader.yielded == start.share[1]:
+            self._note(reader)
+        return reader
+
+    def _first_base(self, epoch: int, world_size: int) -> Whole | Left:
+        if self._firsts:
+            return super()._first_base(epoch, world_size)
+        if self._epoch_samples is not None:
+            return Whole(following=epoch, left=self._epoch_samples)
+        return Whole(passes=((epoch, ((0, len(self._objects)),)),))
+
+    def _base_of(self, state: Any) -> Whole | Left:
+        if self._firsts:
+            return super()._base_of(state)
+        base = Whole.from_state(state, len(self._objects), self._window)
+        is_endless = self._epoch_samples is not None
+        require(
+            (base.following >= 0) == (base.left >= 0) == is_endless
+            and base.left <= (self._epoch_samples or 0),
+            f"the state's base is {state!r}, and that is none",
+        )
+        return base
+
+    def _share(self, base: Whole | Left, lane: int, lanes: int, world_size: int) -> tuple[int, int]:
+        if isinstance(base, Left):
+            return super()._share(base, lane, lanes, world_size)
+        if base.left < 0:
+            return 0, _NO_LIMIT
+        total = base.left - base.left % world_size
+        return 0, shares(total, lanes)[lane]
+
+    def _left_of(self, starts: Sequence[Start]) -> Whole | Left:
+        base = starts[0].base
+        if isinstance(base, Left):
+            return super()._left_of(starts)
+        readers = [(each.yielded, each.begun, each.rests) for each in starts]
+        return base.without(readers, len(self._objects))
+
+    def _begin(self, epoch: int, lane: int, lanes: int, world_size: int) -> Start:
+        fresh = self._fresh(epoch, lane, lanes, world_size)
+        if self._firsts or self._epoch_samples is None:
+            return fresh
+        following, of_lane, of_lanes, loads, turn, begun, *rest = self._shared.noted(
+            reader_number()
+        )
+        is_next = (following, of_lane, of_lanes, loads) == (epoch, lane, lanes, self._shared.loads)
+        if not is_next:
+            return fresh
+        base = Whole(following=turn) if turn >= 0 else self._loaded.base
+        base = replace(base, left=self._epoch_samples)
+        rests = (Begun((Rest(*rest),)),) if rest[0] >= 0 else ()
+        return replace(fresh, base=base, begun=begun, rests=rests)
+
+    def _note(self, reader: WholeReader) -> None:
+        """Let the next epoch of this reader, in whatever process, go on where this one ends."""
+        now = reader.now()
+        base, rests = now.base, now.rests
+        assert isinstance(base, Whole)
+        if self._epoch_samples is None or now.epoch >= _LAST_NOTED:
+            return
+        if len(rests) > 1 or any(each.done >= 0 for each in rests):
+            return  # there is no room for more than one shard
+        turn = base.following
+        if base.begun or base.passes:
+            turn, loaded = -1, self._loaded  # where whoever goes on finds it, too
+            if self._loads != self._shared.loads or loaded is None:
+                return
+            if replace(loaded.base, left=base.left) != base:
+                return
+        rest = rests[0].rests[0] if rests else Rest(-1)
+        place = now.epoch + 1, now.lane, now.lanes, self._shared.loads, turn, now.begun
+        self._shared.note(reader_number(), (*place, *rest))
 
     def _ways(self) -> dict[str, Any]:
         return {
@@ -325,186 +380,135 @@ class ShardStream(PartStream[Item], Objects):
                 else "shards are repeated",
             )  # fmt: skip
 
-    def _tell_of_rest(
-        self, current: OpenPart, shard: _engine.ShardRead | None, quota: int, epoch: int
-    ) -> None:
-        """Warn of a shard that is longer than what a reader yields in an epoch.
-
-        Each epoch begins it at its first sample, so that those at its end come in no epoch. The
-        window brings a sample forward by its size at most.
-        """
-        reached, read = quota + self._window, current.next
-        while read <= reached and shard is not None and (samples := shard.take()):
-            read = samples[-1][0] + 1
-        if read <= reached or not self._shared.is_first_to(_NEVER):
-            return
-        order = self._place.at(epoch).order()
-        _logger.warning(
-            "%s has more samples than the %d that a reader yields in an epoch: those at its end "
-            "come in no epoch, and so it is with every shard that is as long. Give an index of the "
-            "members as the source (headrace.index_members), larger epoch_samples, or shorter "
-            "shards",
-            self.url(order[turn(current.part.position, len(self._objects))]), quota,
-        )  # fmt: skip
-
     # ---- reading
 
-    def _iterate(self, reader: _Reader) -> Iterator[Item]:
+    def _ahead(self, part: UnitPart) -> Ahead:
+        sizes = self._sizes_ahead()
+        mean_bytes = max(1, part.objects.total_size_bytes // max(1, self._firsts[-1]))
+        samples = max(1, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // mean_bytes))
+        # Each open shard has a sample that is ready, and one of which pieces have come.
+        cost = max(sizes.window_bytes // max(1, self._shards_ahead), 2 * mean_bytes), 1
+        return Ahead(samples, sizes.window_bytes, sys.maxsize, lambda _: cost)
+
+    def _joined(self, found: Sequence[Any], places: Sequence[Places]) -> list[Numbered]:
+        return joined(found, places)
+
+    def _items(
+        self,
+        values: Any,
+        numbers: Places,  # noqa: ARG002
+        epoch: int,  # noqa: ARG002
+        rule: Skipping | None = None,
+    ) -> Iterator[Any]:
+        values.reverse()
+        while values:
+            yield self._item(*values.pop(), rule=rule)
+
+    def _lost(self, error: HeadraceError, number: int) -> tuple[int, Skipped]:
+        shard = bisect.bisect_right(self._firsts, number) - 1
+        what = f"from sample {number - self._firsts[shard]} on"
+        return shard, Skipped(error, error.url or self.url(shard), part=what)
+
+    def _iterate(self, reader: Any) -> Iterator[Item]:
+        return super()._iterate(reader) if self._firsts else self._iterate_whole(reader)
+
+    def _iterate_whole(self, reader: WholeReader) -> Iterator[Item]:
         fork_epoch = _engine.fork_epoch  # the interpreter's end takes modules apart before us
         forks = fork_epoch()
-        start, window = reader.start, reader.window
-        world_size = start.world_size
-        self._tell(start.lane, start.lanes, world_size)
-        deal, quotas = self._deal(start)
-        quota = None if quotas is None else quotas[start.lane]
-        make, rule = self._maker_here(), self._skipping
+        start, rule = reader.start, self._skipping
+        self._tell(start.lane, start.lanes, start.world_size)
+        quota = start.share[1]
         skips = self._skips(start)
-        opened: deque[tuple[Part, bool, _engine.ShardRead | None]] = deque()
-        open_shard = self._opener(start.epoch)
-        parts = self._parts(reader, deal)
-        failed = 0  # in a row
-
-        def fill() -> None:
-            while len(opened) <= self._shards_ahead:
-                part, is_new = next(parts, (None, False))
-                if part is None:
-                    break
-                opened.append((part, is_new, open_shard(part)))
-
-        def yielded(*, ended: bool) -> Iterator[Any]:
-            for held in window.ready(ended=ended):
-                if reader.yielded == quota:
-                    return
-                url, key = held.fields["__url__"], held.fields["__key__"]
-                handled = sys.exception()
-                try:
-                    item = make(held.fields, held.seed)
-                except Exception as error:
-                    told = about_sample(error, url)
-                    add_note(told, f"in the sample {key!r}")
-                    if not rule.may_skip(error, handled):
-                        if told is error:
-                            raise
-                        raise told from error
-                    skips.seen = reader.yielded
-                    skips.add([Skipped(told, url, None, key)])
-                    held.fields = {}
-                    window.leave(held)
-                    reader.skipped = skips.count
-                    continue
-                held.fields = {}
-                window.leave(held)
-                reader.yielded += 1
-                box = [item]
-                del item  # nothing here refers to it after it was yielded
-                yield box.pop()
-                if forks != fork_epoch():
-                    raise CancelledError(
-                        "this iterator was made before a fork, in the parent process; make one here"
-                    )
-
-        empty = 0  # shards in a row without a sample
+        windows = self._windows(reader)
         try:
-            while reader.yielded != quota:
-                fill()
-                if not opened:
+            while reader.yielded < quota:
+                window = windows.next(quota - reader.yielded)
+                skips.seen = reader.yielded
+                skips.add(self._lost_rest(*each) for each in windows.take_lost())
+                reader.skipped = skips.count
+                windows.publish(window)
+                if len(window) == 0:
                     break
-                part, is_new, shard = opened[0]
-                if is_new:
-                    reader.begun += 1
-                else:
-                    reader.waiting.popleft()
-                current = window.open(part)
-                is_empty, handled = True, sys.exception()
-                broken: HeadraceError | None = None
-                # If the samples are counted, the last one is followed by what is wrong.
-                while shard is not None and (self._firsts or reader.yielded != quota):
-                    try:
-                        samples = shard.take()
-                    except HeadraceError as error:
-                        if not rule.may_skip(error, handled):
-                            raise
-                        broken = error
-                        break
-                    if not samples:
-                        break
-                    is_empty = False
-                    samples.reverse()
-                    while samples:
-                        window.add(current, *samples.pop())
-                    yield from yielded(ended=False)
-                if broken is not None:
-                    skips.seen = reader.yielded
-                    skips.add([self._lost(broken, current, start.epoch)])
-                    reader.skipped = skips.count
-                    failed = failed + 1 if is_empty else 0
-                    if failed >= len(self._objects):
-                        raise skips.nothing_left(None) from broken
-                    broken = None
-                else:
-                    failed = 0
-                    if reader.yielded == quota and not self._firsts:
-                        if reader.begun == 1:
-                            self._tell_of_rest(current, shard, quota, start.epoch)
-                        break
-                    for warning in shard.warnings() if shard is not None else ():
-                        _logger.warning("%s", warning)
-                empty = empty + 1 if is_empty else 0
-                require(
-                    empty < len(self._objects) or self._epoch_samples is None,
-                    f"{empty} shards in a row have no sample, and an epoch is to have "
-                    f"{self._epoch_samples}",
+                while reader.yielded < quota and (sample := window.first()) is not None:
+                    item = self._item(sample.seed, sample.fields, rule=rule)
+                    if isinstance(item, Skipped):
+                        skips.seen = reader.yielded
+                        skips.add([item])
+                        reader.skipped = skips.count
+                        window.leave()
+                        continue
+                    del sample
+                    window.leave()
+                    reader.yielded += 1
+                    if reader.yielded == quota:
+                        self._note(reader)
+                    box = [item]
+                    del item  # nothing here refers to it after it was yielded
+                    yield box.pop()
+                    if forks != fork_epoch():
+                        raise made_before_fork()
+                    windows.fill_beside(window, quota - reader.yielded)
+            if self._epoch_samples is not None and reader.yielded < quota:
+                if windows.broken is not None:
+                    raise skips.nothing_left(None) from windows.broken
+                raise InvalidArgumentError(
+                    f"none of the {len(self._objects)} shards has a sample, and an epoch is to "
+                    f"have {self._epoch_samples}",
                 )
-                window.end(current)
-                opened.popleft()
-                if shard is not None:
-                    shard.close()
-            yield from yielded(ended=True)
-            # A reader cannot know it of the others, or of what others have yielded before.
-            start = reader.start
-            is_all = start.lanes == 1 and start.base == self._first_base()
             skips.tell_total()
-            if skips.count > 0 and not reader.yielded and is_all:
+            # A reader cannot know it of the others, or of what others have yielded before.
+            is_first = start.base == self._first_base(start.epoch, start.world_size)
+            if skips.count > 0 and not reader.yielded and start.lanes == 1 and is_first:
                 raise skips.nothing_left(None)
         finally:
-            window.drop()
+            reader.window.clear()
             if forks == fork_epoch():
-                for _, _, shard in opened:
-                    if shard is not None:
-                        shard.cancel()
-                for _, _, shard in opened:
-                    if shard is not None:
-                        shard.close()
+                windows.close()
 
-    def _parts(self, reader: _Reader, deal: Deal) -> Iterator[tuple[Part, bool]]:
-        """Yield what the reader reads, and whether it is more than its state had begun."""
-        for part in list(reader.waiting):
-            yield part, False
-        for number in itertools.count(reader.begun):
-            item = deal.item(reader.start.lane, number)
-            if item is None:
-                return
-            yield item, True
-
-    def _opener(self, epoch: int) -> Callable[[Part], _engine.ShardRead | None]:
-        """Return what begins to read a part; it returns None if the part has no samples."""
+    def _windows(self, reader: WholeReader) -> ShardWindows:
+        """Begin to read what is left of a reader's share."""
+        start, place, shards = reader.start, self._place, len(self._objects)
+        base = start.base
+        assert isinstance(base, Whole)
+        order: Any = functools.lru_cache(lambda turn: place.at(turn % (1 << 63)).order())
         sizes = self._sizes_ahead()
-        window = _engine.PieceWindow(sizes.window_bytes)
-        shards = len(self._objects)
-        order = self._place.at(epoch).order()
+        ahead = _engine.PieceWindow(sizes.window_bytes)
 
-        def open_shard(part: Part) -> _engine.ShardRead | None:
-            shard = order[turn(part.position, shards)]
-            return self._read_from(shard, part.begin, part.offset, part.end, epoch, sizes, window)
+        def open_rest(rest: Rest) -> _engine.ShardRead | None:
+            return self._read_from(*rest, start.epoch, sizes, ahead)
 
-        return open_shard
+        def seed_of(rest: Rest, epoch: int) -> int:
+            at = OF_WINDOWS + (rest.shard << 32) + rest.begin
+            [seed] = _engine.sample_seeds(place.seed, epoch, at, at + 1)
+            return seed
 
-    def _shard_read(self, shard: int, first: int) -> _engine.ShardRead:
-        """Begin to read a shard by itself, from this sample on."""
+        return ShardWindows(
+            reader,
+            lambda number: base.taken(start.lane, start.lanes, shards, number, order),
+            functools.partial(base.begins_pass, start.lane, start.lanes, shards),
+            open_rest,
+            self._shards_ahead,
+            self._window,
+            seed_of,
+            self._skipping,
+            shards,
+        )
+
+    def _lost_rest(self, error: HeadraceError, rest: Rest) -> Skipped:
+        """Return what is said of a shard that cannot be read from there on."""
+        url = error.url or self.url(rest.shard)
+        return Skipped(error, url, samples=None, part=f"from sample {rest.begin} on")
+
+    # ---- opening shards
+
+    def _shard_read(self, shard: int, first: int, epoch: int, end: int = -1) -> _engine.ShardRead:
+        """Begin to read a shard by itself, from this sample on; up to `end`, if that is not -1."""
         sizes = self._sizes_ahead()
-        own = sizes.window_bytes // (1 + self._shards_ahead)
+        # So many are open at the same time, on average.
+        in_window = self._window * len(self._objects) // max(1, self._firsts[-1])
+        own = sizes.window_bytes // (1 + self._shards_ahead + in_window)
         window = _engine.PieceWindow(max(own, sizes.piece_bytes))
-        read = self._read_from(shard, first, 0, -1, 0, sizes, window)
+        read = self._read_from(shard, first, 0, end, epoch, sizes, window)
         assert read is not None
         return read
 
@@ -575,25 +579,27 @@ class ShardStream(PartStream[Item], Objects):
             max_ready_bytes=sizes.ready_bytes,
         )
 
-    def _lost(self, error: HeadraceError, current: OpenPart, epoch: int) -> Skipped:
-        """Return what is lost of a part that cannot be read any further."""
-        part, samples = current.part, None
-        shard = self._place.at(epoch).order()[turn(part.position, len(self._objects))]
-        if self._firsts:
-            end = part.end if part.end >= 0 else self._firsts[shard + 1] - self._firsts[shard]
-            samples = max(1, end - current.next)
-        url = error.url or self.url(shard)
-        return Skipped(error, url, samples=samples, part=f"from sample {current.next} on")
-
-    def _maker_here(self) -> Callable[[dict[str, Any], int], Any]:
+    def _item(self, seed: int, fields: dict[str, Any], *, rule: Skipping | None) -> Any:
+        """Return what the transform makes of a sample, or a `Skipped`, if the rule lets it be."""
+        url, key = fields["__url__"], fields["__key__"]
+        handled = sys.exception()
         make: Callable[[Any], Any] = self._transform or tensors_of
-        if self._transform is None or not self._seeds_generators:
-            return lambda fields, _: make(fields)
-        generators = GlobalGenerators()
-
-        def seeded(fields: dict[str, Any], seed: int) -> Any:
-            with generators:
+        try:
+            if self._transform is None or not self._seeds_generators:
+                return make(fields)
+            if self._generators is None:
+                self._generators = GlobalGenerators()
+            with self._generators as generators:
                 generators.seed(seed)
                 return make(fields)
+        except Exception as error:
+            told = about_sample(error, url)
+            add_note(told, f"in the sample {key!r}")
+            if rule is not None and rule.may_skip(error, handled):
+                return Skipped(told, url, None, key)
+            if told is error:
+                raise
+            raise told from error
 
-        return seeded
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_generators": None}

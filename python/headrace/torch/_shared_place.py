@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ __all__ = ["Pass", "SharedPlace"]
 # The cells: the epoch that was named last; the passes since, as `_packed`; the messages that were
 # given already, as bits; how many states were loaded; the epoch of the last of them, plus 1, until
 # a pass has continued from it. Behind them, for the trainer and each worker, the numbers of the two
-# latest passes that it has begun.
+# latest passes that it has begun; and behind these, what each has noted.
 _EPOCH, _PASSES, _TOLD, _LOADS, _LOADED, _LATEST = range(6)
 _KEY_BITS = 20
 _MOST_KEY = (1 << _KEY_BITS) - 1
@@ -61,10 +62,13 @@ class SharedPlace:
 
     Args:
         readers: how many processes may begin passes: the trainer, and the workers of a DataLoader.
+        notes: how many numbers each of them may leave for whoever is this reader in a later pass.
     """
 
-    def __init__(self, readers: int = 0) -> None:
-        self._own(torch.zeros(_LATEST + readers, dtype=torch.int64, device="cpu"))
+    def __init__(self, readers: int = 0, notes: int = 0) -> None:
+        self._readers, self._notes = readers, notes
+        size = _LATEST + readers * (1 + notes)
+        self._own(torch.zeros(size, dtype=torch.int64, device="cpu"))
 
     @property
     def epoch(self) -> int:
@@ -90,7 +94,7 @@ class SharedPlace:
             cells[_LOADED] = 0  # a pass has continued from it
         cells[_EPOCH], cells[_PASSES] = epoch, 0
         if reader is None:
-            cells[_LATEST:] = 0
+            cells[_LATEST : _LATEST + self._readers] = 0
         else:
             cells[_LATEST + reader] = 0
 
@@ -141,6 +145,18 @@ class SharedPlace:
             return False
         cells[_LATEST + now.reader] = now.latest
         return True
+
+    def note(self, reader: int, numbers: Sequence[int]) -> None:
+        """Leave numbers for whoever is this reader in a later pass."""
+        self._notes_of(reader)[:] = torch.tensor(numbers, device="cpu")
+
+    def noted(self, reader: int) -> list[int]:
+        """Return the numbers that this reader has left; zeros: none."""
+        return [int(each) for each in self._notes_of(reader).tolist()]
+
+    def _notes_of(self, reader: int) -> torch.Tensor:
+        begin = _LATEST + self._readers + reader * self._notes
+        return self.own()[begin : begin + self._notes]
 
     def is_first_to(self, what: int) -> bool:
         """Set the bit `what`, and return whether nobody who shares this place had set it before."""

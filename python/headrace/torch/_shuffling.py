@@ -27,9 +27,7 @@ class Blocks:
     block_size: int
     window_blocks: int
 
-    @property
-    def is_counted(self) -> bool:
-        return True
+    is_counted = True
 
     @property
     def origin(self) -> str:
@@ -51,11 +49,6 @@ class Shuffling:
     """0: there are no blocks."""
     window_blocks: int = 0
 
-    @property
-    def window_size(self) -> int:
-        """How many positions of the order are shuffled together; 0 without blocks."""
-        return self.block_size * self.window_blocks
-
     def place(self, objects: Objects, seed: int, mixture: Mixture[Any] | None = None) -> Place:
         """Return the place where the first epoch of these objects begins.
 
@@ -75,16 +68,14 @@ class Shuffling:
         return Place(objects, seed, self.shuffle, drawn)
 
 
-def shuffling(
-    shuffle: Any, block_size: Any, shuffle_window: Any, *, window_blocks: int
-) -> Shuffling:
+def shuffling(shuffle: Any, block_size: Any, shuffle_window: Any) -> Shuffling:
     """Return what these arguments mean.
 
     Args:
         shuffle: True, False or ``"block"``.
         block_size: how many neighbours are a block; None: 32.
-        shuffle_window: how many objects are shuffled together; whole blocks, rounded up.
-        window_blocks: how many blocks these are if `shuffle_window` is None.
+        shuffle_window: how many objects are shuffled together, rounded up to whole blocks; None:
+            one block.
 
     Raises:
         InvalidArgumentError: they cannot work, or contradict each other.
@@ -99,6 +90,7 @@ def shuffling(
     if shuffle != "block":
         raise InvalidArgumentError(f"shuffle is {shuffle!r}; it must be True, False or 'block'")
     size = _BLOCK_SIZE if block_size is None else int64_count("block_size", block_size, minimum=1)
+    window_blocks = 1
     if shuffle_window is not None:
         window_blocks = -(-int64_count("shuffle_window", shuffle_window, minimum=1) // size)
     return Shuffling(True, size, window_blocks)

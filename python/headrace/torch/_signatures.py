@@ -27,6 +27,8 @@ else:
 
 __all__ = [
     "Batch",
+    "CollatedKeywords",
+    "Fields",
     "FolderKeywords",
     "Item",
     "Label",
@@ -62,6 +64,18 @@ LabelsOf = Mapping[str, LabelOf] | Callable[[str], LabelOf] | Sequence[LabelOf]
 """Labels that say of which type they are."""
 Label = int | float | str | bytes
 """A label of a column."""
+
+
+if TYPE_CHECKING:
+
+    class Fields(dict[str, Any]):
+        """A sample by the names of its fields, or a row by those of its columns: a plain dict.
+
+        mypy makes ``Any`` of what it finds for an argument whose type has an ``Any`` in it.
+        """
+
+else:
+    Fields = dict
 
 
 class NamedItem(Protocol):
@@ -160,3 +174,10 @@ class LoaderKeywords(TypedDict, total=False):
     fill: Literal["repeat"] | None
     rank: int | None
     world_size: int | None
+
+
+class CollatedKeywords(LoaderKeywords, total=False):
+    """Those of a `Loader` that makes its batches itself."""
+
+    max_batch_bytes: int | None
+    collate_fn: None

@@ -15,7 +15,16 @@ from headrace._base.on_error import OnError, is_of_the_data, require_on_error
 from headrace._base.options import require
 from headrace.torch._arguments import count
 
-__all__ = ["NOTHING", "Skipped", "Skipping", "Skips", "lost_reads", "places_left", "skipped_of"]
+__all__ = [
+    "NOTHING",
+    "Skipped",
+    "Skipping",
+    "Skips",
+    "errors_among",
+    "places_left",
+    "require_skippable",
+    "skipped_of",
+]
 
 _logger = logging.getLogger("headrace")
 _MOST_CLEARED = 100  # errors, of one that has others as causes
@@ -196,24 +205,26 @@ class Skips:
         return f", the first of them: {'; '.join(self._first)}" if self._first else ""
 
 
-def lost_reads(
-    samples: Sequence[Any], rule: Skipping, handled: BaseException | None = None
-) -> dict[int, Exception]:
-    """Return the errors among samples that were read together, by their places.
+def errors_among(samples: Sequence[Any]) -> dict[int, Exception]:
+    """Return the errors among samples that were read together, by their places."""
+    return {at: each for at, each in enumerate(samples) if isinstance(each, Exception)}
 
-    Raises:
-        Exception: the first of them that is not about a sample alone.
+
+def require_skippable(
+    lost: Mapping[int, Exception],
+    count: int,
+    rule: Skipping,
+    handled: BaseException | None = None,
+) -> None:
+    """Raise the first of the errors, by their places among `count` samples that were read together,
+    that is not about a sample alone.
     """
-    lost = {at: each for at, each in enumerate(samples) if isinstance(each, Exception)}
     for each in lost.values():
         if not rule.may_skip(each, handled):
             if len(lost) > 1:
                 others = f"{len(lost) - 1} other object{'s' if len(lost) > 2 else ''}"
-                add_note(
-                    each, f"{others} of the {len(samples)} that were read together failed, too"
-                )
+                add_note(each, f"{others} of the {count} that were read together failed, too")
             raise each
-    return lost
 
 
 def places_left(count: int, lost: Mapping[int, object], *, fills: bool) -> list[int]:
@@ -238,7 +249,12 @@ def skipped_of(lost: Mapping[int, Exception], source: Any, indices: Sequence[int
     """Return the samples of a `Source` that are lost, in their order."""
     numbers = [(lost[at], int(indices[at])) for at in sorted(lost)]
     return [
-        Skipped(error, source.url(number), number, source.member(number))
+        Skipped(
+            error,
+            source.url(number),
+            source.known_number(number),
+            source.member(number),
+        )
         for error, number in numbers
     ]
 

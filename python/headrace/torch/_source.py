@@ -20,16 +20,18 @@ from headrace.torch._by_number import ByNumber
 from headrace.torch._mix import Mixture
 from headrace.torch._objects import Objects
 from headrace.torch._parquet_dataset import ParquetDataset
+from headrace.torch._parquet_part import TableReads
 from headrace.torch._pinning import Pinning
 from headrace.torch._shard_stream import ShardStream
 from headrace.torch._token_dataset import TokenDataset
 from headrace.torch._unit_reads import UnitPart
 from headrace.torch._units import Units, numbers_below
+from headrace.torch._whole_part import WholePart
 
-__all__ = ["Reads", "Source", "source_of"]
+__all__ = ["Reads", "Source", "Together", "source_of"]
 
-# Methods that a subclass must not override, because `Loader` would not call them.
 _TYPES = {"d": torch.float64, "q": torch.int64, "?": torch.bool}
+# Methods that a subclass must not override, because `Loader` would not call them.
 _NOT_CALLED = ("__getitem__", "__getitems__", "__iter__", "__len__")
 
 
@@ -53,15 +55,29 @@ class Source:
     Args:
         parts: the datasets.
         numbers: the objects to read, as positions in the concatenated parts; None: each one once.
+        units: what an order has to know of each dataset; None: none is read in units.
     """
 
-    def __init__(self, parts: Sequence[Part], numbers: torch.Tensor | None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        numbers: torch.Tensor | None,
+        units: Sequence[Units] | None = None,
+    ) -> None:
         self.parts = parts
         self.numbers = numbers
-        ends = torch.tensor([len(part.objects) for part in parts], device="cpu").cumsum(0)
-        self._ends = ends
-        self._begins = [0, *ends.tolist()[:-1]]
-        self._count = int(ends[-1]) if numbers is None else len(numbers)
+        self.units = units
+        self.of_datasets = parts
+        """The part of each dataset; of one that torch has combined of several, the first."""
+        # Shards that nobody has counted take more numbers than they have samples.
+        numbered = [
+            part.units.samples if isinstance(part, UnitPart) else len(part.objects)
+            for part in parts
+        ]
+        self._ends = torch.tensor(numbered, device="cpu").cumsum(0)
+        self._begins = [0, *self._ends.tolist()[:-1]]
+        objects = sum(len(part.objects) for part in parts)
+        self._count = objects if numbers is None else len(numbers)
 
     def __len__(self) -> int:
         return self._count
@@ -85,25 +101,27 @@ class Source:
         rules = dict.fromkeys(each.rule for each in parts if each is not None and each.has_listed)
         return " and ".join(rules)
 
-    @cached_property
-    def units(self) -> list[Units] | None:
-        """What an order has to know of its parts; None: none of them is read in units."""
-        if not any(isinstance(part, UnitPart) for part in self.parts):
-            return None
-        return [
-            part.units if isinstance(part, UnitPart) else Units(None, len(part.objects), 1)
-            for part in self.parts
-        ]
+    @property
+    def is_counted(self) -> bool:
+        """Whether its samples have numbers; if not, they are read before anybody asks for them."""
+        return not any(isinstance(part, WholePart) for part in self.parts)
 
     @property
     def has_columns(self) -> bool:
         """Whether a batch may be made of whole columns, by `columns`."""
         return len(self.parts) == 1 and getattr(self.parts[0], "has_columns", False)
 
-    def columns(self, samples: list[Any]) -> Any:
-        """Return the columns of samples that were read, if it `has_columns`."""
+    @property
+    def samples_at_once(self) -> int:
+        """How many samples are best read together, if it `has_columns`."""
         part: Any = self.parts[0]
-        return part.columns(samples)
+        return int(part.rows_at_once)
+
+    def start_tables(self, batches: Sequence[Sequence[int]]) -> list[TableReads]:
+        """Begin to read the samples of some batches together, if it `has_columns`."""
+        part: Any = self.parts[0]
+        started: list[TableReads] = part.start_tables(batches)
+        return started
 
     def let_go(self) -> None:
         """Keep nothing for further reads."""
@@ -138,7 +156,7 @@ class Source:
         if len(shares) == 1:
             part, local, _ = shares[0]
             return part._start(local, None)
-        return _Together([(part._start(local), places) for part, local, places in shares])
+        return Together([(part._start(local), places) for part, local, places in shares])
 
     def start_straight(self, indices: Sequence[int], into: Any) -> Reads:
         """Begin to read the objects with these numbers into a batch, if it `reads_straight`."""
@@ -238,6 +256,11 @@ class Source:
         ((part, local, _),) = self._shares([index])
         return part.url(local[0])
 
+    def known_number(self, index: int) -> int | None:
+        """Return the number of a sample; None: nobody has counted those of its dataset."""
+        ((part, _, _),) = self._shares([index])
+        return None if isinstance(part, WholePart) else index
+
     def member(self, index: int) -> str | None:
         """Return what a sample or member of a shard is called in it; None: it is an object."""
         ((part, local, _),) = self._shares([index])
@@ -269,8 +292,8 @@ class Source:
         return shares
 
 
-class _Together:
-    """Reads from several stores, whose samples form one list."""
+class Together:
+    """Several reads, whose samples form one list; each is with the places of its own."""
 
     def __init__(self, shares: list[tuple[Reads, list[int] | None]]) -> None:
         self._shares = shares
@@ -322,7 +345,13 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
         InvalidArgumentError: `Loader` cannot read the dataset as its author intended.
     """
     if isinstance(dataset, Mixture):
-        return _together([source_of(part, reads=reads) for part in dataset.datasets])
+        sources = [source_of(part, reads=reads) for part in dataset.datasets]
+        whole = _together(sources)
+        if any(source.units is not None for source in sources):
+            of_each = (each.units or [Units(None, len(each), 1)] for each in sources)
+            whole.units = [units for [units] in of_each]
+            whole.of_datasets = [each.parts[0] for each in sources]
+        return whole
     for kind in _KINDS:
         if isinstance(dataset, kind):
             if reads:
@@ -336,7 +365,14 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
         )
     if isinstance(dataset, ParquetDataset | ShardStream):
         _require_no_own_order(dataset)
-        return Source([dataset._as_part()], None)
+        require(
+            reads or len(dataset._firsts) > 0,
+            f"nobody knows how many samples the shards of {dataset!r} have, which is necessary "
+            "here: give an index of the members as the source (`headrace index`, or "
+            "headrace.index_members; of compressed shards, the JSON of webdataset's wids)",
+        )
+        part = dataset._as_part()
+        return Source([part], None, [part.units])
     if isinstance(dataset, Objects):
         return Source([dataset], None)
     if isinstance(dataset, Subset):
@@ -379,6 +415,11 @@ def _together(sources: list[Source]) -> Source:
     parts = [part for source in sources for part in source.parts]
     if all(source.numbers is None for source in sources):
         return Source(parts, None)
+    require(
+        all(source.is_counted for source in sources),
+        "a Subset says which samples by their numbers, and another dataset beside it has samples "
+        "that nobody has counted: give an index of its members as the source (`headrace index`)",
+    )
     numbers, begin = [], 0
     for source in sources:
         size = sum(len(part.objects) for part in source.parts)
@@ -393,7 +434,7 @@ def _require_no_own_order(stream: Any) -> None:
     given = {
         "shuffle": stream._place.shuffle,
         "uneven": stream._uneven != "drop",
-        "epoch_samples": getattr(stream, "_epoch_samples", None) is not None,
+        "epoch_samples": stream._epoch_samples is not None and len(stream._firsts) > 0,
         "batch_size": getattr(stream, "_batch_size", None) is not None,
         "rank": stream._ranks.are_given,
         "on_error": stream._skipping.skips,

@@ -18,7 +18,7 @@ from headrace._base.on_error import is_of_the_data
 from headrace._base.options import require
 from headrace._engine import ObjectIndex, Sample
 from headrace._store.chosen import Chosen
-from headrace._store.keywords import refuse_options
+from headrace._store.keywords import OF_LOADERS, refuse_options
 from headrace._store.settings import StoreOptions
 from headrace.torch._arguments import class_name, count
 from headrace.torch._objects import Objects
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TokenDataset"]
 
-_INSTEAD = {
-    "block_size": "it is called seq_len; a sample has one token more",
-    "sequence_length": "it is called seq_len; a sample has one token more",
-    "transform": "a sample is a tensor of tokens; Loader(collate_fn=...) makes something of those "
-    "of a batch",
-    "shuffle": "Loader(dataset, batch_size, shuffle=True) and torch's DataLoader shuffle",
-    "batch_size": "Loader(dataset, batch_size) and torch's DataLoader make batches",
-    "on_error": "Loader(dataset, on_error=...) leaves out samples with errors",
-}
 _logger = logging.getLogger("headrace")
 
 
@@ -122,7 +113,7 @@ class TokenDataset(Objects, Dataset[torch.Tensor]):
         hidden: bool = False,
         **options: Unpack[StoreOptions],
     ) -> None:
-        refuse_options(type(self).__name__, options, TokenDataset, _INSTEAD)
+        refuse_options(type(self).__name__, options, TokenDataset, OF_LOADERS)
         self._seq_len = _distance("seq_len", seq_len)
         self._stride = self._seq_len if stride is None else _distance("stride", stride)
         self._vocab_size = (

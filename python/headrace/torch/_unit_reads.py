@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy
+from numpy.typing import NDArray
 
 from headrace import _engine
-from headrace._base.errors import HeadraceError
+from headrace._base.errors import HeadraceError, again
 from headrace._store.chosen import Chosen
 from headrace._store.store import Store
 from headrace.torch._units import Places, Units, by_value, numbers_below
@@ -44,6 +45,10 @@ class OpenUnit(Protocol):
         Raises:
             HeadraceError: the unit cannot be read.
         """
+        ...
+
+    def is_there(self, numbers: Places) -> NDArray[numpy.bool_]:
+        """Return which of these samples can be taken although `take` has failed."""
         ...
 
     def cancel(self) -> None:
@@ -104,6 +109,8 @@ class UnitPart:
         window: how many samples that follow each other are shuffled together.
     """
 
+    epoch = 0
+    """Of which the samples' own random numbers are, until somebody seeds them."""
     _makes = True
     _fingerprint: str
     _chosen: Chosen
@@ -114,6 +121,8 @@ class UnitPart:
         self._firsts = numpy.array(firsts, numpy.int64)
         counts = numpy.diff(self._firsts)
         self.units = Units(counts, int(self._firsts[-1]), window)
+        self._last = -1, 0
+        """The unit of the last sample that is asked for, and the end of its samples."""
         self._most_samples = window + _SPARE_UNITS * int(counts.max())
         self._forget()
 
@@ -215,6 +224,12 @@ class UnitPart:
     def _count(self, unit: int) -> int:
         return int(self._firsts[unit + 1] - self._firsts[unit])
 
+    def end_at(self, number: int) -> None:
+        """Say that this sample will be the last one that is asked for."""
+        unit = self._unit_of(number)
+        # Those behind it in its window may have come before it.
+        self._last = unit, number - int(self._firsts[unit]) + max(1, self.units.window)
+
     def let_go(self) -> None:
         """Keep no units for further reads."""
         if self._pid == os.getpid():
@@ -299,7 +314,7 @@ class UnitReads:
         samples: list[Any] = [None] * len(self.indices)
         for error, places in lost:
             for at in places:
-                samples[at] = error
+                samples[at] = again(error)
         there = [at for at, each in enumerate(samples) if each is None]
         if there:
             held = self._part._held(found, [int(self.indices[at]) for at in there])
@@ -317,6 +332,12 @@ class UnitReads:
                 try:
                     found.append((shared.unit.take(numbers), places))
                 except HeadraceError as error:
+                    is_there = shared.unit.is_there(numbers)
+                    if is_there.any():
+                        own = numpy.asarray(places)
+                        there = numpy.asarray(numbers)[is_there]
+                        found.append((shared.unit.take(there), own[is_there]))
+                        places = own[~is_there]
                     lost.append((error, places))
         finally:
             self._let_go()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from headrace import _engine
 
 __all__ = [
+    "OF_WINDOWS",
     "Lanes",
     "Numbers",
     "Places",
@@ -22,6 +24,7 @@ __all__ = [
     "by_value",
     "is_run",
     "numbers_below",
+    "seeds_of_parts",
 ]
 
 # torch's operations wake its threads, which takes milliseconds where others use the cores.
@@ -30,7 +33,7 @@ Numbers: TypeAlias = NDArray[numpy.int64]
 Places: TypeAlias = Numbers | range
 
 # Seeds of the orders of windows, and of the parts of a mixture, are none of the samples' own.
-_OF_WINDOWS, _OF_PARTS = 1 << 61, 1 << 62
+OF_WINDOWS, _OF_PARTS = 1 << 61, 1 << 62
 _PASS_BITS = 50  # a mixture has less than 2^12 datasets
 _KEPT_PASSES = 4
 
@@ -67,25 +70,41 @@ class UnitsDrawn:
         parts: the datasets.
         count: how many samples an epoch has.
         shuffle: whether each pass over a dataset has an order of its own.
-        schedule: from which dataset each sample comes; None: there is one dataset, and each epoch
-            is a pass over it.
+        weights: of the datasets, by which each sample comes from one; None: there is one dataset,
+            and each epoch is a pass over it.
         lanes: how the epoch is laid out.
+        windows: whether samples are shuffled in windows although the units are not.
     """
 
     parts: Sequence[Units]
     count: int
     shuffle: bool
-    schedule: _engine.MixtureSchedule | None = None
+    weights: tuple[float, ...] | None = None
     lanes: Lanes = _ONE_LANE
+    windows: bool = False
 
     @property
-    def is_counted(self) -> bool:
-        return True
+    def is_mixed(self) -> bool:
+        """Whether samples do not come in the order of their numbers."""
+        return self.shuffle or self.windows
+
+    is_counted = True
+
+    @cached_property
+    def schedule(self) -> _engine.MixtureSchedule | None:
+        """From which dataset each sample comes."""
+        if self.weights is None:
+            return None
+        weights: Any = numpy.array(self.weights, numpy.float64)
+        return _engine.MixtureSchedule(weights)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "schedule"}
 
     @property
     def origin(self) -> str:
         hashed = hashlib.sha256()
-        windows = [window if self.shuffle else 1 for _, _, window in self.parts]
+        windows = [window if self.is_mixed else 1 for _, _, window in self.parts]
         for counts, samples, _ in self.parts:
             hashed.update(f"{samples} ".encode())
             if counts is not None:
@@ -120,12 +139,13 @@ class UnitOrder:
             self._sources = _engine.MixtureOrder(
                 drawn.schedule, sizes, drawn.count, 0, epoch, False
             )
-        self._begins = [0]
+        self.begins = [0]
+        """The number of the first sample of each dataset."""
         for part in drawn.parts:
-            self._begins.append(self._begins[-1] + part.samples)
+            self.begins.append(self.begins[-1] + part.samples)
         self._seeds = [seed]
         if drawn.schedule is not None:
-            self._seeds = _engine.sample_seeds(seed, 0, _OF_PARTS, _OF_PARTS + len(drawn.parts))
+            self._seeds = seeds_of_parts(seed, len(drawn.parts))
         self._passes: dict[tuple[int, int], _Pass] = {}
 
     def __getitem__(self, position: int) -> int:
@@ -140,7 +160,7 @@ class UnitOrder:
     def numbers(self, positions: Places) -> Places:
         """Return the numbers of the samples at these positions."""
         if isinstance(positions, range):
-            if self._sources is None and self._drawn.lanes.number == 1 and not self._drawn.shuffle:
+            if self._sources is None and self._drawn.lanes.number == 1 and not self._drawn.is_mixed:
                 return positions
             positions = numpy.arange(positions.start, positions.stop)
         places = self._unlaid(positions)
@@ -156,13 +176,19 @@ class UnitOrder:
             for number, of_pass in by_value(passes):
                 at = places[own][of_pass] - number * samples
                 taken[of_pass] = self._pass(owner, number).numbers(at)
-            found[own] = taken + self._begins[owner]
+            found[own] = taken + self.begins[owner]
+        return found
+
+    def parts_of(self, numbers: Places) -> list[int]:
+        """Return the datasets of the samples with these numbers."""
+        ends = numpy.array(self.begins[1:])
+        found: list[int] = numbers_below(ends, numpy.array(numbers)).tolist()
         return found
 
     def _pass(self, part: int, number: int) -> _Pass:
         found = self._passes.pop((part, number), None)
         if found is None:
-            found = _Pass(self._drawn.parts[part], self._seeds[part], number, self._drawn.shuffle)
+            found = _Pass(self._drawn, self._drawn.parts[part], self._seeds[part], number)
             while len(self._passes) >= _KEPT_PASSES * len(self._drawn.parts):
                 del self._passes[next(iter(self._passes))]
         self._passes[part, number] = found
@@ -191,14 +217,15 @@ class UnitOrder:
 class _Pass:
     """One pass over a dataset: its units in an order, and its samples shuffled within windows."""
 
-    def __init__(self, units: Units, seed: int, number: int, shuffle: bool) -> None:
-        self._units, self._seed, self._number, self._shuffle = units, seed, number, shuffle
-        if not shuffle:
+    def __init__(self, drawn: UnitsDrawn, units: Units, seed: int, number: int) -> None:
+        self._units, self._seed, self._number = units, seed, number
+        self._is_mixed = drawn.is_mixed
+        if not self._is_mixed:
             return
         if units.counts is None:
-            self._order = _engine.Order(units.samples, seed, number, True)
+            self._order = _engine.Order(units.samples, seed, number, drawn.shuffle)
             return
-        order = _engine.Order(len(units.counts), seed, number, True)
+        order = _engine.Order(len(units.counts), seed, number, drawn.shuffle)
         chosen = numpy.asarray(order.indices(0, len(units.counts)))
         firsts = units.counts.cumsum() - units.counts
         self._ends: Numbers = units.counts[chosen].cumsum()
@@ -207,7 +234,7 @@ class _Pass:
 
     def numbers(self, places: Numbers) -> Numbers:
         """Return the numbers of the samples at these places of the pass."""
-        if not self._shuffle:
+        if not self._is_mixed:
             return places
         if self._units.counts is None:
             return _picked(self._order, places)
@@ -218,11 +245,16 @@ class _Pass:
                 begin = at * window
                 size = min(window, self._units.samples - begin)
                 [seed] = _engine.sample_seeds(
-                    self._seed, self._number, _OF_WINDOWS + at, _OF_WINDOWS + at + 1
+                    self._seed, self._number, OF_WINDOWS + at, OF_WINDOWS + at + 1
                 )
                 order = _engine.Order(size, seed, self._number, True)
                 places[own] = _picked(order, places[own] - begin) + begin
         return places + self._shifts[numbers_below(self._ends, places)]
+
+
+def seeds_of_parts(seed: int, count: int) -> list[int]:
+    """Return the seeds of so many datasets of a mixture."""
+    return list(_engine.sample_seeds(seed, 0, _OF_PARTS, _OF_PARTS + count))
 
 
 def _view(numbers: Any) -> memoryview:

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headrace.torch import Loader, ShardDataset, ShardStream
+from headrace.types import Fields
 
 
 def decode(fields: dict[str, Any]) -> tuple[torch.Tensor, int]:
@@ -19,9 +20,11 @@ assert_type(shards[0], tuple[torch.Tensor, int])
 for images, _labels in Loader(shards, 64, shuffle=True):
     assert_type(images, torch.Tensor)
 plain = ShardDataset("shards")
-assert_type(plain[0], dict[str, Any])
-for fields in Loader(plain, 8):
-    print(fields["jpg"])
+assert_type(plain[0], Fields)
+by_name: dict[str, Any] = plain[0]
+assert_type(Loader(plain, 8), Loader[dict[str, Any]])
+for fields in Loader(ShardDataset("shards", seed=7), 8):
+    assert_type(fields, dict[str, Any])
 stream = ShardStream("gs://bucket/shards/", decode, shuffle=True, on_error="skip")
 assert_type(next(iter(stream)), tuple[torch.Tensor, int])
 DataLoader(stream, batch_size=4, num_workers=2)

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from headrace import Sample
 from headrace.torch import Loader, MapDataset, ParquetDataset
+from headrace.types import Fields
 
 
 def pair(row: dict[str, Any]) -> tuple[torch.Tensor, int]:
@@ -20,7 +21,8 @@ def size(sample: Sample) -> int:
 
 
 rows = ParquetDataset("gs://bucket/tables/", columns=["image", "label"], shuffle=True)
-assert_type(next(iter(rows)), dict[str, Any])
+assert_type(next(iter(rows)), Fields)
+assert_type(Loader(ParquetDataset("tables"), 4), Loader[dict[str, Any]])
 assert_type(next(iter(ParquetDataset("tables", pair))), tuple[torch.Tensor, int])
 DataLoader(ParquetDataset("tables", columns=["label"], batch_size=256), batch_size=None)
 assert_type(MapDataset.from_table("train.csv", size, label=None)[0], int)
