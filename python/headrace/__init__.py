@@ -24,13 +24,14 @@ from headrace._base.errors import (
     TimedOutError,
     UnavailableError,
 )
+from headrace._base.face import belong_to as _belong_to
 from headrace._base.options import (
     AisOptions,
     AwsKeys,
     BearerToken,
+    ComposeOptions,
     GcsOptions,
     GiB,
-    JoinOptions,
     KiB,
     MiB,
     ParallelOptions,
@@ -71,13 +72,13 @@ __all__ = [
     "BearerToken",
     "CancelledError",
     "Cleaned",
+    "ComposeOptions",
     "CorruptDataError",
     "GcsOptions",
     "GiB",
     "HeadraceError",
     "InternalError",
     "InvalidArgumentError",
-    "JoinOptions",
     "KiB",
     "ListPage",
     "Metrics",
@@ -116,11 +117,7 @@ __all__ = [
     "trace",
 ]
 
-# The public module, in messages, in documentation and in pickles.
-for _name in __all__:
-    if isinstance(globals()[_name], type | type(configure)):
-        globals()[_name].__module__ = "headrace"
-del _name
+_belong_to(__name__, __all__, globals())
 
 
 # Each loads when it is first named: most need torch, which whoever only reads and writes objects

@@ -24,7 +24,7 @@ from headrace import InvalidArgumentError
 from headrace import open as open_object
 from headrace._store.keywords import refuse_options
 from headrace._store.location import after_scheme, is_url, object_at, scheme_of
-from headrace._store.settings import StoreOptions
+from headrace.types import StoreOptions
 
 __all__ = ["install"]
 

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, Unpack
 from headrace import NotFoundError, PreconditionFailedError, Store
 from headrace import open as open_object
 from headrace._base.options import require
-from headrace._store.location import Url, directory_of, is_local, root_at
-from headrace._store.settings import StoreOptions
+from headrace._store.location import directory_of, is_local, root_at
+from headrace.types import StoreOptions, Url
 
 try:
     from torch_checkpointing.storage.base_storage import ReadArgs, Storage, StorageConfig

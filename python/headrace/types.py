@@ -11,6 +11,7 @@
 | `Progress`, `Count` | what `progress=` takes: where the end is known, and where it is not |
 | `OnError` | what `on_error=` takes |
 | `Source`, `ShardSource`, `TokenSource` | where datasets find objects, shards and tokens |
+| `Fields` | a sample or a row as a dict, where no transform makes something of it |
 | `Labels` | what `labels=` takes |
 | `Shuffle` | what `shuffle=` takes |
 | `LoaderStats` | what `headrace.torch.Loader.stats` is |
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from headrace.torch._batch_steps import BatchSoFar
     from headrace.torch._loader import LoaderStats
     from headrace.torch._objects import Labels, Source
-    from headrace.torch._signatures import LoaderKeywords, Shuffle
+    from headrace.torch._signatures import Fields, LoaderKeywords, Shuffle
     from headrace.torch._token_files import Tokens as TokenSource
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Cost",
     "Count",
     "Credentials",
+    "Fields",
     "Labels",
     "LoadKeywords",
     "LoaderKeywords",
@@ -72,6 +74,7 @@ _HOMES = {
     "Cost": "torch._batch_costs:Cost",
     "Count": "_base.progress:CountOption",
     "Credentials": "_credentials.credentials:CredentialsOption",
+    "Fields": "torch._signatures:Fields",
     "Labels": "torch._objects:Labels",
     "LoadKeywords": "checkpoint._loading:LoadKeywords",
     "LoaderKeywords": "torch._signatures:LoaderKeywords",

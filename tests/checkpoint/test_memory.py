@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import headrace
+from headrace.checkpoint._outline import Outline
 from tests.checkpoint.states import file_of
 
 MIB = 1 << 20
@@ -80,3 +83,17 @@ def test_a_load_holds_the_tensors_and_little_more(tmp_path: Path) -> None:
 
 def test_a_load_to_another_device_holds_some_groups_on_the_host(tmp_path: Path) -> None:
     run(MOVE_ON, False, tmp_path / "a.pt")
+
+
+def test_a_load_lets_go_of_the_outline_before_torch_makes_the_tensors(tmp_path: Path) -> None:
+    state = {f"layer{i}": torch.zeros(3) + i for i in range(4)}
+    headrace.checkpoint.save(state, tmp_path / "a.pt")
+    outlines: list[int] = []
+
+    def look(storage: Any, _: str) -> Any:
+        outlines.append(sum(type(each) is Outline for each in gc.get_objects()))
+        return storage
+
+    loaded = headrace.checkpoint.load(tmp_path / "a.pt", map_location=look)
+    assert outlines == [0, 0, 0, 0]
+    assert all(torch.equal(loaded[name], state[name]) for name in state)

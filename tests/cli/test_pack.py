@@ -104,7 +104,7 @@ def test_a_failing_transform_ends_it_or_leaves_out_its_sample(place: Path, run: 
     done = run("pack", "in", "out", "--transform", "own_functions:pick", "--skip-errors", "--json")
     assert done.code == 1
     [facts] = done.json
-    assert (facts["samples"], facts["left_out"]) == (4, 1)
+    assert (facts["samples"], facts["skipped"]) == (4, 1)
     assert any("too short" in json.dumps(each) for each in done.json_errors)
     again = run("pack", "in", "out", "--transform", "own_functions:pick", "--skip-errors")
     assert any("left out" in line and "1.txt" in line for line in again.err.splitlines())
@@ -126,7 +126,7 @@ def test_what_a_transform_must_not_do_names_the_sample(
         "pack", "in", "out", "--transform", f"own_functions:{function}", "--skip-errors", "--json"
     )
     [facts] = skipped.json
-    assert facts["left_out"] == (1 if function == "wrong" else 5)
+    assert facts["skipped"] == (1 if function == "wrong" else 5)
     assert any(told in each.get("message", "") for each in skipped.json_errors)
 
 

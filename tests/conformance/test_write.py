@@ -211,7 +211,7 @@ def test_a_copy_of_a_known_generation(subject: Subject, store: headrace.Store) -
 def test_objects_are_joined_where_the_store_can(subject: Subject, store: headrace.Store) -> None:
     parts = [store.write(f"part-{i}", bytes([i]) * i) for i in range(3)]
     if not subject.abilities.composes:
-        with pytest.raises(headrace.InvalidArgumentError, match="joined"):
+        with pytest.raises(headrace.InvalidArgumentError, match="composed"):
             store.compose(parts, "whole")
         assert not store.exists("whole")
         return

@@ -78,7 +78,7 @@ def test_an_instance_crosses_processes_as_its_options() -> None:
 
 
 def test_every_option_has_a_form_in_json() -> None:
-    join = headrace.GcsOptions(join_small_objects=headrace.JoinOptions(max_objects=4))
+    join = headrace.GcsOptions(compose_small_objects=headrace.ComposeOptions(max_objects=4))
     instances = [
         S3FileSystem(
             credentials=headrace.AwsKeys("AKID", "hidden"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import random
+import threading
 from typing import Any
 
 import hypothesis
@@ -15,6 +17,7 @@ import headrace
 from headrace import MiB
 from testing.faultserver.client import FaultServer
 from tests.conftest import Child
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_store
 
@@ -149,6 +152,125 @@ def test_one_piece_after_the_other_is_fetched_ahead(
     # Every byte once, but for the piece with which it begins; by pieces that grow.
     assert sum(media(server)) <= len(data) + MiB
     assert len(media(server)) <= 40
+
+
+def test_as_much_is_fetched_ahead_as_may_be_but_for_one_piece(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    window, piece = 16 * MiB, 4 * MiB
+
+    def fetched_until() -> int:
+        asked = [entry["headers"]["range"] for entry in server.log() if entry["kind"] == "media"]
+        return max(int(each.rpartition("-")[2]) + 1 for each in asked)
+
+    server.put("bucket", "a", os.urandom(50 * MiB))
+    with headrace.open("a", store=gcs, prefetch_bytes=window) as file:
+        while file.tell() < 32 * MiB:
+            file.read(MiB)
+            at = file.tell()
+            if at >= window:
+                wait_until(lambda at=at: fetched_until() > at + window - piece)  # type: ignore[misc]
+
+
+def test_after_an_error_what_follows_is_fetched_ahead_again(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    data = os.urandom(12 * MiB)
+    server.put("bucket", "a", data)
+    refused = {"match": {"kind": "media"}, "from": 12, "count": 1, "action": {"status": 403}}
+    server.faults([refused])
+    with headrace.open("a", store=gcs) as file:
+        read: list[bytes] = []
+        with pytest.raises(headrace.PermissionDeniedError):
+            read.extend(iter(lambda: file.read(64 << 10), b""))
+        assert file.tell() > MiB
+        before = len(media(server))  # all that there is was asked for
+        read += iter(lambda: file.read(64 << 10), b"")
+    assert b"".join(read) == data
+    # Of some 130 reads; and what was under way, and came to the server since.
+    assert len(media(server)) - before <= 40
+
+
+def test_a_wrong_call_leaves_what_was_fetched_ahead(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    data = os.urandom(12 * MiB)
+    server.put("bucket", "a", data)
+    with headrace.open("a", store=gcs) as file:
+        while file.tell() < 6 * MiB:  # and all of the rest is asked for
+            file.read(MiB)
+        wait_until(lambda: sum(media(server)) >= len(data))
+        before = len(media(server))
+        with pytest.raises(ValueError, match="size is -2"):
+            file.read(-2)
+        with pytest.raises(TypeError):
+            file.readinto(b"..")  # type: ignore[arg-type]
+        file.read()
+    assert len(media(server)) == before
+
+
+def test_a_step_back_into_what_was_just_read_is_no_jump(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    data = os.urandom(40 * MiB)
+    server.put("bucket", "a", data)
+    read = []
+    with headrace.open("a", store=gcs) as file:
+        while piece := file.read(64 << 10):
+            read.append(piece if len(piece) < 64 << 10 else piece[:-8])
+            if len(piece) == 64 << 10:
+                file.seek(-8, os.SEEK_CUR)
+    assert b"".join(read) == data
+    assert len(media(server)) <= 60  # of 640 reads
+
+
+def test_small_reads_back_and_forth_fetch_no_more_than_they_reach(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    server.put("bucket", "a", os.urandom(40 * MiB))
+    places = random.Random(1)
+    with headrace.open("a", store=gcs) as file:
+        for _ in range(2000):
+            file.seek(10 * MiB + places.randrange(60 << 10))
+            file.read(4 << 10)
+    assert sum(media(server)) <= 2 * MiB
+
+
+def test_a_forked_child_closes_a_file_that_a_thread_of_the_parent_is_reading(
+    gcs: headrace.Store, server: FaultServer
+) -> None:
+    server.put("bucket", "a", os.urandom(4 * MiB))
+    file = headrace.open("a", store=gcs)
+    file.read(1)
+    server.faults([{"match": {"kind": "media"}, "action": "stall_head"}])
+    reading = threading.Thread(target=lambda: (file.seek(2 * MiB), file.read(MiB)))
+    reading.start()
+    wait_until(lambda: server.stats()["in_flight"] > 0)
+    child = os.fork()
+    if child == 0:
+        file.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    server.faults([])
+    server.release()
+    reading.join()
+    file.close()
+
+
+@pytest.mark.parametrize("read_bytes", [50_000, 400_000, 3 * MiB])
+def test_whoever_stops_after_a_header_has_fetched_four_times_that_ahead_at_most(
+    gcs: headrace.Store, server: FaultServer, read_bytes: int
+) -> None:
+    server.put("bucket", "a", os.urandom(40 * MiB))
+    begin = 256 << 10  # which comes with opening it
+    with headrace.open("a", store=gcs) as file:
+        file.seek(begin)
+        for _ in range(10):
+            file.read(read_bytes // 10)
+        end = file.tell()
+        asked = [entry["headers"]["range"] for entry in server.log() if entry["kind"] == "media"]
+    until = max(int(each.rpartition("-")[2]) + 1 for each in asked)
+    assert end <= until <= end + max(4 * read_bytes, 64 << 10)
 
 
 def test_what_is_fetched_ahead_is_bounded(

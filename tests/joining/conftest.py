@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytest
 
 import headrace
-from headrace import JoinOptions
+from headrace import ComposeOptions
 from testing.faultserver.client import FaultServer
 from tests.faults.conftest import FAST
 from tests.process.conftest import run_child as run_child
@@ -16,13 +16,13 @@ from tests.process.conftest import run_child as run_child
 SHORT = headrace.TimeoutOptions(first_byte_s=0.25, stall_s=0.25)
 TEMPORARY = "dataflux-composed-objects/"
 # Also what was begun a moment ago is swept, and a pause does not end within a test.
-JOIN = JoinOptions(pause_s=3600.0)
+JOIN = ComposeOptions(pause_s=3600.0)
 
 
 class OpenStore(Protocol):
-    """Opens the bucket, to be joined."""
+    """Opens the bucket, whose small objects are composed."""
 
-    def __call__(self, join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store: ...
+    def __call__(self, join: ComposeOptions | None = JOIN, **options: Any) -> headrace.Store: ...
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def objects(server: FaultServer) -> dict[str, bytes]:
 
 @pytest.fixture
 def open_store(server: FaultServer) -> OpenStore:
-    def open_store(join: JoinOptions | None = JOIN, **options: Any) -> headrace.Store:
+    def open_store(join: ComposeOptions | None = JOIN, **options: Any) -> headrace.Store:
         settings = {"endpoint": server.url, "retry": FAST, **options}
         return headrace.Store(
-            "gs://bucket", provider=headrace.GcsOptions(join_small_objects=join), **settings
+            "gs://bucket", provider=headrace.GcsOptions(compose_small_objects=join), **settings
         )
 
     return open_store

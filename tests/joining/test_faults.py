@@ -14,7 +14,7 @@ import google_crc32c
 import pytest
 
 import headrace
-from headrace import JoinOptions
+from headrace import ComposeOptions
 from testing.faultserver.client import FaultServer
 from tests.joining.conftest import JOIN, SHORT, TEMPORARY, OpenStore, left, rule, sent
 
@@ -130,7 +130,7 @@ def test_a_connection_that_breaks_begins_a_pause(
 ) -> None:
     """One group at a time: after the first there is no other attempt to compose."""
     server.faults([rule("compose", "reset")])
-    read_all(open_store(join=JoinOptions(pause_s=3600.0, max_in_flight=1)), objects)
+    read_all(open_store(join=ComposeOptions(pause_s=3600.0, max_in_flight=1)), objects)
     assert left(server) == []
     assert len(composites(server, "compose")) == 1
     counts = sent(server)
@@ -155,7 +155,7 @@ def test_a_service_that_is_busy_is_given_a_pause(
 def test_after_the_pause_objects_are_joined_again(
     server: FaultServer, objects: Objects, open_store: OpenStore
 ) -> None:
-    store = open_store(join=JoinOptions(pause_s=0.001))
+    store = open_store(join=ComposeOptions(pause_s=0.001))
     server.faults([rule("compose", THROTTLED, count=3)])
     read_all(store, objects)
     while "delete" not in sent(server):
@@ -166,7 +166,7 @@ def test_after_the_pause_objects_are_joined_again(
 def test_the_service_may_ask_for_a_longer_pause(
     server: FaultServer, objects: Objects, open_store: OpenStore
 ) -> None:
-    store = open_store(join=JoinOptions(pause_s=0.001))
+    store = open_store(join=ComposeOptions(pause_s=0.001))
     server.faults([rule("compose", {**THROTTLED, "retry_after_s": 3600})])
     read_all(store, objects)
     composes = sent(server)["compose"]
@@ -215,7 +215,7 @@ def test_who_may_not_delete_joins_no_more_and_is_told_what_to_do(
     server: FaultServer, objects: Objects, open_store: OpenStore
 ) -> None:
     server.faults([rule("delete", FORBIDDEN)])
-    store = open_store(join=JoinOptions(max_in_flight=1))
+    store = open_store(join=ComposeOptions(max_in_flight=1))
     with pytest.warns(RuntimeWarning) as told:
         names = read_all_and_end(server, store, objects)
     assert len(told) == 1
@@ -421,7 +421,7 @@ def test_memory_is_given_back(server: FaultServer, objects: Objects, open_store:
 
 
 def test_the_default_options_are_what_the_guide_says() -> None:
-    join = JoinOptions()
+    join = ComposeOptions()
     assert (join.max_size_bytes, join.max_objects, join.max_in_flight) == (16 << 20, 32, 32)
     assert (join.pause_s, join.sweep_age_s) == (5.0, 3600.0)
     assert JOIN.max_objects == 32

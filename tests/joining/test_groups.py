@@ -1,4 +1,4 @@
-"""What is joined, and by how many requests."""
+"""What is composed, and by how many requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace import JoinOptions
+from headrace import ComposeOptions
 from testing.faultserver.client import FaultServer
 from tests.joining.conftest import TEMPORARY, OpenStore, left, rule, sent
 
@@ -171,7 +171,7 @@ def test_several_groups_are_in_flight_and_no_more_than_allowed(
     for most in (1, 3):
         headrace.shutdown()
         server.reset(keep_buckets=True)
-        store = open_store(join=JoinOptions(max_objects=2, max_in_flight=most))
+        store = open_store(join=ComposeOptions(max_objects=2, max_in_flight=most))
         index = store.index("data/")
         # As many composes as may be are held up together; once they are let go they are sent again.
         server.faults([rule("compose", {"stall_head": True}, count=most)])
@@ -241,7 +241,7 @@ def test_any_sizes_come_right_by_the_fewest_groups_in_their_order(
     contents = [(b"%02d" % (i % 100)) * 20 for i in range(len(sizes))]
     for i, size in enumerate(sizes):
         server.put("bucket", f"data/{i:02d}", contents[i][:size])
-    join = JoinOptions(max_size_bytes=max_bytes, max_objects=max_objects)
+    join = ComposeOptions(max_size_bytes=max_bytes, max_objects=max_objects)
     store = open_store(join=join)
     samples = store.read_many(store.list("data/"))
     assert [each.bytes() for each in samples] == [

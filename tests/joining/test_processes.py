@@ -23,7 +23,7 @@ def server(server: FaultServer) -> FaultServer:
 START = """
     from in_child import *
     import threading, warnings
-    from headrace import JoinOptions
+    from headrace import ComposeOptions
 
     TEMPORARY = "dataflux-composed-objects/"
 
@@ -39,7 +39,7 @@ START = """
     def counted(kind):
         return control("stats")["by_kind"].get(kind, 0)
 
-    store = open_store(provider=headrace.GcsOptions(join_small_objects=JoinOptions()))
+    store = open_store(provider=headrace.GcsOptions(compose_small_objects=ComposeOptions()))
     expected = [name.encode() * 1000 for name in NAMES]
     infos = [*store.list("0")]
     assert [info.name for info in infos] == NAMES
@@ -159,8 +159,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_and_by_clean(
             run_child(
                 script(
                     """
-    join = JoinOptions(sweep_age_s=0.0)
-    store = open_store(provider=headrace.GcsOptions(join_small_objects=join))
+    join = ComposeOptions(sweep_age_s=0.0)
+    store = open_store(provider=headrace.GcsOptions(compose_small_objects=join))
     assert [each.bytes() for each in store.read_many(infos)] == expected
     wait_for(lambda: temporaries() == [])
     """
@@ -186,7 +186,7 @@ def test_workers_that_come_to_their_end_leave_nothing(
         """
         from in_child import *
         import multiprocessing
-        from headrace import JoinOptions
+        from headrace import ComposeOptions
 
         def work(store):
             infos = [*store.list("0")]
@@ -196,7 +196,7 @@ def test_workers_that_come_to_their_end_leave_nothing(
         if __name__ == "__main__":
             rule = {"match": {"kind": "delete"}, "action": {"delay_ms": 200}}
             control("faults", {"rules": [rule]})
-            store = open_store(provider=headrace.GcsOptions(join_small_objects=JoinOptions()))
+            store = open_store(provider=headrace.GcsOptions(compose_small_objects=ComposeOptions()))
             context = multiprocessing.get_context("METHOD")
             children = [context.Process(target=work, args=(store,)) for _ in range(2)]
             for child in children:
@@ -239,6 +239,6 @@ def test_a_fork_in_the_midst_of_it_leaves_the_parents_objects_to_the_parent(
 def test_a_store_crosses_to_another_process_with_its_options(open_store: OpenStore) -> None:
     import pickle
 
-    store = open_store(join=headrace.JoinOptions(max_objects=7))
+    store = open_store(join=headrace.ComposeOptions(max_objects=7))
     again = pickle.loads(pickle.dumps(store))
-    assert again._settings.gcs.join_small_objects == headrace.JoinOptions(max_objects=7)
+    assert again._settings.gcs.compose_small_objects == headrace.ComposeOptions(max_objects=7)

@@ -16,7 +16,7 @@ def store(fake_gcs: FakeGcsServer, gcs_bucket: str) -> headrace.Store:
     return headrace.Store(
         f"gs://{gcs_bucket}",
         endpoint=fake_gcs.url,
-        provider=headrace.GcsOptions(join_small_objects=JOIN),
+        provider=headrace.GcsOptions(compose_small_objects=JOIN),
     )
 
 

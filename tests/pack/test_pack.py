@@ -88,7 +88,7 @@ def test_samples_are_packed_whole_in_order_on_every_store(store: headrace.Store)
     fill(store, 10)
     out = below(store, "out")
     packed = headrace.pack(below(store, "in"), out, shard_samples=4)
-    assert (packed.shards, packed.written, packed.samples, packed.errors) == (3, 3, 10, ())
+    assert (packed.shards, packed.written, packed.samples, packed.skipped) == (3, 3, 10, ())
     found = members(out)
     assert list(found) == ["train-000000.tar", "train-000001.tar", "train-000002.tar"]
     assert [len(each) for each in found.values()] == [8, 8, 4]
@@ -237,7 +237,7 @@ def test_what_the_index_is_wrong_about_is_an_error(store: headrace.Store, on_err
                 headrace.pack(index, out, **options_of(store))
             continue
         packed = headrace.pack(index, out, on_error="skip", **options_of(store))
-        assert (packed.samples, len(packed.errors)) == (0, 1)
+        assert (packed.samples, len(packed.skipped)) == (0, 1)
         assert list(members(out).values()) == [[]]
 
 
@@ -279,7 +279,7 @@ def test_a_transform_makes_other_fields(store: headrace.Store) -> None:
     packed = headrace.pack(
         below(store, "in"), below(store, "out"), transform=transform, shard_samples=2, workers=3
     )
-    assert (packed.samples, packed.dropped, packed.errors) == (5, 1, ())
+    assert (packed.samples, packed.dropped, packed.skipped) == (5, 1, ())
     found = [each for shard in members(below(store, "out")).values() for each in shard]
     assert len(found) == 5 * 4
     assert found[:3] == [
@@ -323,7 +323,7 @@ def test_a_transform_that_ends_the_interpreter_is_an_error(tmp_path: Path) -> No
         tmp_path / "in", tmp_path / "out", transform=functions.leave, on_error="skip"
     )
     assert packed.samples == 3
-    [(url, text)] = packed.errors
+    [(url, text)] = packed.skipped
     assert "000002.jpg" in url
     assert "'no more'" in text
 
@@ -354,7 +354,7 @@ def test_samples_that_cannot_be_read_are_left_out_and_told(
     told: list[headrace.HeadraceError] = []
     packed = headrace.pack(index, below(gcs, "out"), on_error=told.append, endpoint=server.url)
     assert packed.samples == 9
-    assert [url for url, _ in packed.errors] == ["gs://bucket/in/b/000004.json"]
+    assert [url for url, _ in packed.skipped] == ["gs://bucket/in/b/000004.json"]
     assert [error.url for error in told] == ["gs://bucket/in/b/000004.json"]
     [found] = members(below(gcs, "out")).values()
     assert len(found) == 18
@@ -362,7 +362,7 @@ def test_samples_that_cannot_be_read_are_left_out_and_told(
     assert packed.index == headrace.index_members(below(gcs, "out"))
     # Who runs it again is told again.
     again = headrace.pack(index, below(gcs, "out"), on_error="skip", endpoint=server.url)
-    assert (again.written, again.errors) == (0, packed.errors)
+    assert (again.written, again.skipped) == (0, packed.skipped)
 
 
 def test_bytes_that_do_not_match_their_checksum_are_not_packed(
@@ -674,7 +674,7 @@ def test_a_field_that_no_tar_can_have_leaves_out_its_sample(
         below(store, "in"), below(store, "out"), transform=transform, on_error="skip"
     )
     assert packed.samples == 2
-    [(url, _)] = packed.errors
+    [(url, _)] = packed.skipped
     assert "000001" in url
 
 

@@ -119,7 +119,7 @@ def test_what_is_no_token_is_refused_with_the_url(tmp_path: Path, made: Any, tol
         tmp_path / "in", tmp_path / "out", lambda _: made, on_error="skip"
     )
     assert (packed.samples, packed.tokens) == (0, 0)
-    assert [url for url, _ in packed.errors] == [raised.value.url]
+    assert [url for url, _ in packed.skipped] == [raised.value.url]
 
 
 @pytest.mark.parametrize(

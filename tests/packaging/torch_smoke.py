@@ -13,10 +13,12 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 import headrace
+import headrace.checkpoint
 from headrace.torch import Loader, MapDataset
+from headrace.torch._collate import explain_unequal_sizes
 
 SIZE_BYTES = 40_000
 COUNT = 64
@@ -111,6 +113,41 @@ def check_fsspec(folder: Path) -> None:
     assert torch.equal(loaded["weights"], state["weights"])
 
 
+def check_checkpoints(folder: Path) -> None:
+    """What headrace uses of torch that torch does not document is there, and does the same."""
+    state = {
+        "weights": torch.nn.Parameter(torch.arange(12.0).reshape(3, 4).t()),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "sparse": torch.eye(3).to_sparse(),
+        "step": 7,
+    }
+    url = f"{folder}/state.pt"
+    headrace.checkpoint.save(state, url)
+    torch.save(state, folder / "theirs.pt")
+    for weights_only in (True, False):
+        for loaded in (
+            headrace.checkpoint.load(url, weights_only=weights_only),
+            headrace.checkpoint.load(f"{folder}/theirs.pt", weights_only=weights_only),
+            torch.load(url, weights_only=weights_only),
+        ):
+            assert isinstance(loaded["weights"], torch.nn.Parameter)
+            assert torch.equal(loaded["weights"], state["weights"])
+            assert torch.equal(loaded["half"], state["half"])
+            assert torch.equal(loaded["sparse"].to_dense(), torch.eye(3))
+            assert loaded["step"] == 7
+
+
+def check_messages() -> None:
+    """The error of torch's own collate function has headrace's note about unequal sizes."""
+    explain_unequal_sizes()
+    try:
+        default_collate([torch.zeros(3), torch.zeros(4)])
+    except RuntimeError as error:
+        assert "unequal sizes" in "".join(error.__notes__)
+    else:
+        raise AssertionError("tensors of unequal sizes were stacked")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = headrace.Store(folder)
@@ -123,6 +160,8 @@ def main() -> None:
         check_loaders(folder)
     with tempfile.TemporaryDirectory() as folder:
         check_fsspec(Path(folder))
+        check_checkpoints(Path(folder))
+    check_messages()
     print(
         f"headrace {headrace.__version__} works with torch {torch.__version__}"
         f" and fsspec {fsspec.__version__}"

@@ -29,9 +29,9 @@ def make(path: Path) -> MapDataset:
             "parallel=headrace.ParallelOptions(max_in_flight=...)",
         ),
         (
-            lambda path: headrace.Store(path, join_small_objects=True),
-            "headrace.Store has no argument 'join_small_objects': give "
-            "provider=headrace.GcsOptions(join_small_objects=...)",
+            lambda path: headrace.Store(path, compose_small_objects=True),
+            "headrace.Store has no argument 'compose_small_objects': give "
+            "provider=headrace.GcsOptions(compose_small_objects=...)",
         ),
         (
             lambda path: headrace.Store(path, max_attempts=3),
@@ -84,18 +84,16 @@ def make(path: Path) -> MapDataset:
         ),
         (
             lambda path: MapDataset.from_folders(path, labels=[1]),
-            "MapDataset.from_folders has no argument 'labels': its labels are the folders; "
-            "MapDataset(labels=...) has others",
+            "MapDataset.from_folders has no argument 'labels'",
         ),
         (
             lambda path: MapDataset.from_table({"url": []}, labels="y"),
-            "MapDataset.from_table has no argument 'labels': it is called label, the name of a "
-            "column",
+            "MapDataset.from_table has no argument 'labels': did you mean label=?",
         ),
         (
             lambda path: MapDataset.from_table({"url": []}, shuffle=True),
-            "MapDataset.from_table has no argument 'shuffle': Loader(dataset, batch_size, "
-            "shuffle=True) and torch's DataLoader shuffle",
+            "MapDataset.from_table has no argument 'shuffle': it is for what makes the batches, "
+            "Loader(dataset, batch_size, ...) or torch's DataLoader",
         ),
         (
             lambda path: Loader(make(path), 1, read_ahead_bytes=5),

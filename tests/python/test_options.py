@@ -28,7 +28,7 @@ def test_defaults_are_the_engines() -> None:
         **dataclasses.asdict(headrace.ParallelOptions()),
         **dataclasses.asdict(headrace.GcsOptions()),
         **dataclasses.asdict(EngineOptions()),
-        **{f"join_{k}": v for k, v in dataclasses.asdict(headrace.JoinOptions()).items()},
+        **{f"compose_{k}": v for k, v in dataclasses.asdict(headrace.ComposeOptions()).items()},
         **{f"s3_{k}": v for k, v in dataclasses.asdict(headrace.S3Options()).items()},
         **{f"ais_{k}": v for k, v in dataclasses.asdict(headrace.AisOptions()).items()},
     }
@@ -57,13 +57,13 @@ def test_defaults_are_the_engines() -> None:
         (lambda: headrace.ParallelOptions(max_in_flight=0), "max_in_flight"),
         (lambda: headrace.ParallelOptions(range_bytes=0), "range_bytes"),
         (lambda: headrace.ParallelOptions(range_bytes=(64 << 10) - 1), "at least 65536"),
-        (lambda: headrace.JoinOptions(max_objects=1), "max_objects"),
-        (lambda: headrace.JoinOptions(max_objects=33), "max_objects"),
-        (lambda: headrace.JoinOptions(max_size_bytes=0), "max_size_bytes"),
-        (lambda: headrace.JoinOptions(max_in_flight=0), "max_in_flight"),
-        (lambda: headrace.JoinOptions(pause_s=0), "pause_s"),
-        (lambda: headrace.JoinOptions(sweep_age_s=-1), "sweep_age_s"),
-        (lambda: headrace.GcsOptions(join_small_objects=True), "join_small_objects"),
+        (lambda: headrace.ComposeOptions(max_objects=1), "max_objects"),
+        (lambda: headrace.ComposeOptions(max_objects=33), "max_objects"),
+        (lambda: headrace.ComposeOptions(max_size_bytes=0), "max_size_bytes"),
+        (lambda: headrace.ComposeOptions(max_in_flight=0), "max_in_flight"),
+        (lambda: headrace.ComposeOptions(pause_s=0), "pause_s"),
+        (lambda: headrace.ComposeOptions(sweep_age_s=-1), "sweep_age_s"),
+        (lambda: headrace.GcsOptions(compose_small_objects=True), "compose_small_objects"),
         *(
             (partial(headrace.GcsOptions, temporary_prefix=each), "the name of a folder in the b")
             for each in ("..", "a/../b", "/x/", "x//", "a\nb", "/", "a//b", ".")
@@ -371,7 +371,7 @@ def test_what_configure_is_not_given_is_as_the_environment_says(
 TAKING_INTEGERS: dict[str, Callable[[Path, Any], Any]] = {
     "RetryOptions.max_attempts": lambda _, n: headrace.RetryOptions(max_attempts=n),
     "ParallelOptions.max_in_flight": lambda _, n: headrace.ParallelOptions(max_in_flight=n),
-    "JoinOptions.max_objects": lambda _, n: headrace.JoinOptions(max_objects=n),
+    "ComposeOptions.max_objects": lambda _, n: headrace.ComposeOptions(max_objects=n),
     "max_results": lambda at, n: headrace.Store(at).list_page(max_results=n),
     "begin": lambda at, n: headrace.Store(at).read("a.bin", begin=n),
     "end": lambda at, n: headrace.Store(at).read("a.bin", end=n),

@@ -41,12 +41,12 @@ OTHER_WORDS = {
     "read_ahead_bytes": "prefetch_bytes",
     "store_options": "store, or **options",
     "user_project": "provider=GcsOptions(...)",
-    "join_small_objects": "provider=GcsOptions(...)",
+    "compose_small_objects": "provider=GcsOptions(...)",
     "temporary_prefix": "provider=GcsOptions(...)",
     "max_in_flight": "parallel=ParallelOptions(...)",
 }
 # Dataclasses of options have these by their own right.
-OPTIONS = (headrace.GcsOptions, headrace.ParallelOptions, headrace.JoinOptions)
+OPTIONS = (headrace.GcsOptions, headrace.ParallelOptions, headrace.ComposeOptions)
 
 
 def parameters_of(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -179,7 +179,7 @@ def test_what_other_roots_are_writing_is_hidden_from_the_bucket(bucket: FaultSer
 def test_a_prefix_for_temporaries_takes_all_of_them(bucket: FaultServer) -> None:
     options: dict[str, Any] = {
         "provider": headrace.GcsOptions(
-            temporary_prefix="run/tmp", join_small_objects=headrace.JoinOptions()
+            temporary_prefix="run/tmp", compose_small_objects=headrace.ComposeOptions()
         ),
     }
     store = open_at(bucket, "run", **options)

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -351,15 +350,6 @@ def test_a_file_can_be_named_by_any_kind_of_path(
 
 def read(store: headrace.Store) -> bytes:
     return store.read("a").bytes()
-
-
-@pytest.fixture
-def own_forkserver() -> Iterator[None]:
-    """A server that gets the environment of this test, and does not hand it to later tests."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
-    server._stop()
-    yield
-    server._stop()
 
 
 @pytest.mark.usefixtures("own_forkserver")

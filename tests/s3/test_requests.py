@@ -322,6 +322,16 @@ def test_slow_down_is_throttling(s3: headrace.Store, s3_server: FaultServer) -> 
     assert headrace.metrics().throttled_total - before == 2
 
 
+@pytest.mark.parametrize("full", [{"status": 507}, {"status": 507, "reason": "XMinioStorageFull"}])
+def test_a_full_disk_is_told_at_once(
+    s3: headrace.Store, s3_server: FaultServer, full: dict[str, Any]
+) -> None:
+    s3_server.faults([{"match": {"kind": "upload"}, "action": full}])
+    with pytest.raises(headrace.ResourceError, match="HTTP 507, 1 attempt,"):
+        s3.write("a", b"1")
+    assert sum(each["kind"] == "upload" for each in s3_server.log()) == 1
+
+
 def test_bytes_that_do_not_match_the_stored_sum_are_never_handed_out(
     s3: headrace.Store, s3_server: FaultServer
 ) -> None:

@@ -35,6 +35,7 @@ instances pickle with their attributes: both are needed to cross the pipe of a D
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import os
 import pickle
@@ -170,12 +171,28 @@ class InternalError(HeadraceError, RuntimeError):
 
 
 _Error = TypeVar("_Error", bound=HeadraceError)
+_Any = TypeVar("_Any", bound=BaseException)
 
 
 def with_url(error: _Error, url: str) -> _Error:
     """Return an error after saying which object it is about."""
     error.url = url
     return error
+
+
+def again(error: _Any) -> _Any:
+    """Return a copy to raise of an error that is kept, because others will meet it, too.
+
+    If it were raised itself, its traceback and its notes would grow each time.
+    """
+    try:
+        other = copy.copy(error)
+        other.__cause__, other.__suppress_context__ = error.__cause__, error.__suppress_context__
+        if notes := notes_of(error):
+            other.__notes__ = notes
+        return other.with_traceback(error.__traceback__)
+    except Exception:  # of a class that refuses it
+        return error.with_traceback(None)
 
 
 # The class of an exception of the user's code may do anything in the place of what follows.

@@ -19,12 +19,12 @@ __all__ = [
     "AisOptions",
     "AwsKeys",
     "BearerToken",
+    "ComposeOptions",
     "ContentEncoding",
     "EngineOptions",
     "Environment",
     "GcsOptions",
     "GiB",
-    "JoinOptions",
     "KiB",
     "MiB",
     "OnChange",
@@ -247,8 +247,8 @@ class ParallelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinOptions:
-    """How ``GcsOptions(join_small_objects=JoinOptions())`` joins small objects on the server.
+class ComposeOptions:
+    """How ``GcsOptions(compose_small_objects=ComposeOptions())`` reads small objects together.
 
     The objects of a batch are composed, group by group, into temporary objects of the same bucket,
     each of which is read, checked, split and deleted. ``docs/guide/small_objects.md`` says when
@@ -258,34 +258,34 @@ class JoinOptions:
         InvalidArgumentError: a value cannot work.
 
     Examples:
-        >>> join = headrace.JoinOptions(max_objects=16)
-        >>> provider = headrace.GcsOptions(join_small_objects=join)
+        >>> compose = headrace.ComposeOptions(max_objects=16)
+        >>> provider = headrace.GcsOptions(compose_small_objects=compose)
         >>> store = headrace.Store("gs://bucket", provider=provider)
     """
 
     max_size_bytes: int = 16 * MiB
-    """Bytes of objects that are joined to one, at most. A larger object is read by itself."""
+    """Bytes of objects that are composed into one, at most. A larger object is read by itself."""
     max_objects: int = 32
-    """Objects that are joined to one, at most; 32 is what the service takes."""
+    """Objects that are composed into one, at most; 32 is what the service takes."""
     max_in_flight: int = 32
     """Temporary objects that exist at a time, at most."""
     pause_s: float = 5.0
-    """How long objects are read one by one after the service was too busy to join them."""
+    """How long objects are read one by one after the service was too busy to compose them."""
     sweep_age_s: float = 3600.0
     """What processes that were killed have left is deleted once it is so old, by the next one that
-    joins objects in the bucket."""
+    composes objects in the bucket."""
 
     def __post_init__(self) -> None:
-        _make_integers(self, require_bytes, of="JoinOptions.", max_size_bytes=1)
-        _make_integers(self, require_count, of="JoinOptions.", max_objects=2, max_in_flight=1)
+        _make_integers(self, require_bytes, of="ComposeOptions.", max_size_bytes=1)
+        _make_integers(self, require_count, of="ComposeOptions.", max_objects=2, max_in_flight=1)
         require(
             self.max_objects <= 32,
-            f"JoinOptions.max_objects is {self.max_objects}; it must be from 2 to 32",
+            f"ComposeOptions.max_objects is {self.max_objects}; it must be from 2 to 32",
         )
-        _require_duration("JoinOptions.pause_s", self.pause_s)
+        _require_duration("ComposeOptions.pause_s", self.pause_s)
         require(
             isinstance(self.sweep_age_s, int | float) and 0 <= self.sweep_age_s <= _MAX_DURATION_S,
-            f"JoinOptions.sweep_age_s is {self.sweep_age_s!r}; it must be from 0 s to ten years",
+            f"ComposeOptions.sweep_age_s is {self.sweep_age_s!r}; it must be from 0 s to ten years",
         )
 
 
@@ -303,11 +303,12 @@ class GcsOptions:
 
     user_project: str | None = None
     """The project that is billed, for requester-pays buckets."""
-    join_small_objects: JoinOptions | None = None
-    """Join small objects of a batch on the server (Compose) and read them as one, in every call and
-    class that reads batches from the store. It **writes** to the bucket, below
+    compose_small_objects: ComposeOptions | None = None
+    """Compose small objects of a batch on the server and read them as one, in every call and class
+    that reads batches from the store. It **writes** to the bucket, below
     ``dataflux-composed-objects/``, and deletes what it wrote. Only objects of which an `ObjectInfo`
-    or `ObjectIndex` tells size, generation and CRC-32C are joined; all others are read one by one.
+    or `ObjectIndex` tells size, generation and CRC-32C are composed; all others are read one
+    by one.
     """
     temporary_prefix: str = ""
     """Where in the bucket (``"team/tmp"``) temporary objects are written, for credentials that may
@@ -321,9 +322,10 @@ class GcsOptions:
         )
         require_header("GcsOptions.user_project", self.user_project or "")
         require(
-            self.join_small_objects is None or isinstance(self.join_small_objects, JoinOptions),
-            f"GcsOptions.join_small_objects is {self.join_small_objects!r}; it must be a "
-            "JoinOptions or None",
+            self.compose_small_objects is None
+            or isinstance(self.compose_small_objects, ComposeOptions),
+            f"GcsOptions.compose_small_objects is {self.compose_small_objects!r}; it must be a "
+            "ComposeOptions or None",
         )
         require(
             isinstance(self.temporary_prefix, str),

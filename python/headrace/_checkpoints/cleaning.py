@@ -91,7 +91,7 @@ def clean(
 ) -> Cleaned:
     """Delete what headrace left in a bucket or directory when it was killed.
 
-    In a bucket: reading with ``join_small_objects`` and writing large objects make objects for a
+    In a bucket: reading with ``compose_small_objects`` and writing large objects make objects for a
     moment, below ``dataflux-composed-objects/`` and ``headrace-uploads/``, and delete them whatever
     happens, but not when the process is killed. Names of exactly these two forms are deleted, each
     on condition that it is still the object that was listed, and multipart uploads to such names

@@ -111,7 +111,7 @@ def pack_command(
     finally:
         shown_progress.close()
     _tell(packed, destination, report, time.monotonic() - begin_s, as_json=as_json)
-    for url, text in packed.errors:
+    for url, text in packed.skipped:
         left_out = HeadraceError("left out: " + (text if url in text else f"{url}: {text}"))
         left_out.url = url
         report.error(left_out)
@@ -162,7 +162,7 @@ def _tell(
             "written": packed.written,
             "samples": packed.samples,
             "dropped": packed.dropped,
-            "left_out": len(packed.errors),
+            "skipped": len(packed.skipped),
             "tokens": packed.tokens,
             "size_bytes": packed.size_bytes,
             "source_bytes": packed.source_bytes,
@@ -183,5 +183,5 @@ def _tell(
             else f"; {binary_size(packed.source_bytes)} in {duration_s:.1f} s ({rate}/s)"
         )
         + (f"; {packed.dropped} dropped" if packed.dropped else "")
-        + (f"; {len(packed.errors)} left out" if packed.errors else "")
+        + (f"; {len(packed.skipped)} left out" if packed.skipped else "")
     )

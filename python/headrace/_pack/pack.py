@@ -44,7 +44,7 @@ class Packed:
 
     Examples:
         >>> packed = headrace.pack("gs://bucket/train", "gs://bucket/packed/train")
-        >>> packed.shards, packed.written, packed.samples, packed.errors
+        >>> packed.shards, packed.written, packed.samples, packed.skipped
         (1, 1, 3, ())
     """
 
@@ -56,7 +56,7 @@ class Packed:
     """Samples, or documents, in all shards."""
     dropped: int
     """Samples for which the transform returned None."""
-    errors: tuple[tuple[str, str], ...]
+    skipped: tuple[tuple[str, str], ...]
     """Samples that were left out because of errors (``on_error``): a URL of each, and why."""
     size_bytes: int
     """The size of all shards."""
@@ -406,7 +406,7 @@ class _Packing:
             written=written,
             samples=sum(record.samples for record in records),
             dropped=sum(record.dropped for record in records),
-            errors=tuple(each for record in records for each in record.errors),
+            skipped=tuple(each for record in records for each in record.errors),
             size_bytes=sum(size for record in records for _, size, _ in record.objects),
             source_bytes=self._total_bytes,
             tokens=sum(record.tokens for record in records),

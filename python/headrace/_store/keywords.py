@@ -17,16 +17,24 @@ from headrace._base.options import (
 )
 from headrace._store.settings import StoreSettings
 
-__all__ = ["STORE_KEYWORDS", "is_moved", "refuse_keywords", "refuse_options"]
+__all__ = ["OF_LOADERS", "STORE_KEYWORDS", "is_moved", "refuse_keywords", "refuse_options"]
 
 STORE_KEYWORDS = frozenset(each.name for each in dataclasses.fields(StoreSettings))
 """What `Store` can be told besides its URL."""
+
+OF_LOADERS = dict.fromkeys(
+    ("batch_size", "collate_fn", "drop_last", "num_workers", "on_error", "sampler", "shuffle"),
+    "it is for what makes the batches, Loader(dataset, batch_size, ...) or torch's DataLoader",
+)
+"""What is said of keywords of loaders where a dataset does not take them."""
 
 # What is said of a keyword where the other one is taken.
 _RENAMED = {
     "ahead_bytes": ("prefetch_bytes", "it is called prefetch_bytes"),
     "read_ahead_bytes": ("prefetch_bytes", "it is called prefetch_bytes"),
     "on_progress": ("progress", "it is called progress; a function is called with (count, None)"),
+    "block_size": ("seq_len", "it is called seq_len; a sample has one token more"),
+    "sequence_length": ("seq_len", "it is called seq_len; a sample has one token more"),
     "store_options": ("store", "give store=headrace.Store(...), or keywords of it: endpoint=..."),
     **{
         field.name: (keyword, f"give {keyword}=headrace.{options.__name__}({field.name}=...)")

@@ -32,6 +32,7 @@ __all__ = [
     "folder_without_links",
     "has_wildcard",
     "is_local",
+    "is_url",
     "is_whole",
     "object_at",
     "require_no_options_beside",

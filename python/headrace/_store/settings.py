@@ -142,7 +142,7 @@ class StoreSettings:
         if aws is None:
             aws = self.aws_configuration() if scheme == "s3" else AwsConfiguration()
         endpoint = aws.endpoint or self.endpoint or environment.endpoint(scheme)
-        join = self.gcs.join_small_objects
+        compose = self.gcs.compose_small_objects
         options: dict[str, Any] = {
             "endpoint": endpoint,
             "credentials": engine_credentials(scheme, self.credentials, endpoint, environment, aws),
@@ -167,15 +167,15 @@ class StoreSettings:
             "ais_etl_name": self.ais.etl_name,
             "ais_etl_args": self.ais.etl_args,
             "ais_get_batch": self.ais.get_batch,
-            "join_small_objects": join is not None,
+            "compose_small_objects": compose is not None,
             "http_proxy": environment.http_proxy,
             "https_proxy": environment.https_proxy,
             "no_proxy": environment.no_proxy,
             "ca_file": ca_file(aws.ca_file or self._ca_file(scheme, environment)),
             **self._client_certificate(scheme, environment),
         }
-        if join is not None:
-            options.update({f"join_{name}": value for name, value in asdict(join).items()})
+        if compose is not None:
+            options.update({f"compose_{name}": value for name, value in asdict(compose).items()})
         options["initial_in_flight"] = min(
             self.parallel.initial_in_flight, self.parallel.max_in_flight
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, overload
 
 from headrace import _engine
 from headrace._base.errors import HeadraceError, InvalidArgumentError, NotFoundError
+from headrace._base.imported import imported
 from headrace._base.options import (
     PARTS_IN_FLIGHT,
     ContentEncoding,
@@ -404,7 +405,7 @@ class Store:
         opened, that is no error here: the read that needs it opens another one, or raises.
 
         In directories it does nothing, nor where reads go to hosts that are yet to be found out (an
-        AIStore cluster's targets) or many objects come by one request (`JoinOptions`).
+        AIStore cluster's targets) or many objects come by one request (`ComposeOptions`).
 
         Args:
             count: how many, such as the size of a batch.
@@ -985,7 +986,7 @@ class Store:
         if_generation: str | None = None,
         content_type: str | None = None,
     ) -> ObjectInfo:
-        """Join objects of this store into one, on the server, without reading them here.
+        """Compose objects of this store into one, on the server, without reading them here.
 
         The size and the CRC-32C of the result are checked against those of the sources. Google
         Cloud Storage can do it; other stores raise `InvalidArgumentError`.
@@ -1058,7 +1059,7 @@ class Store:
             if self._opened is None or self._opened[0] is not engine:
                 options = self._settings.engine_options(self._scheme, aws)
                 handle = _engine.StoreHandle(engine, self._url, options)
-                if self._settings.gcs.join_small_objects is not None:
+                if self._settings.gcs.compose_small_objects is not None:
                     process.stop_with_process()
                 self._opened = (engine, handle)
             return self._opened
@@ -1126,8 +1127,8 @@ def _require_text(what: str, value: Any) -> None:
 
 def _tensor_bytes(data: Any) -> Any:
     """Return the bytes of a CPU tensor as a buffer, which torch itself does not offer."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(data, torch.Tensor):
+    tensor = imported("torch", "Tensor")
+    if tensor is None or not isinstance(data, tensor):
         try:
             memoryview(data)
         except TypeError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._base import torch_package  # noqa: F401  # first: it says what to install
+from headrace._base.face import belong_to
 from headrace.checkpoint._checkpoint_reader import CheckpointReader, TensorInfo
 from headrace.checkpoint._loading import load
 from headrace.checkpoint._newest import latest
@@ -33,10 +34,7 @@ __all__ = [
 # torch.distributed.checkpoint takes a while to import; saving single files does not need it.
 _DISTRIBUTED = ("DistributedReader", "DistributedWriter")
 
-# The public module, in messages, in documentation and in pickles.
-for _name in ("CheckpointReader", "TensorInfo", "latest", "load", "open", "save"):
-    globals()[_name].__module__ = "headrace.checkpoint"
-del _name
+belong_to(__name__, __all__, globals())
 
 
 if not TYPE_CHECKING:  # to a checker, a name is there or is an error
@@ -50,4 +48,4 @@ if not TYPE_CHECKING:  # to a checker, a name is there or is an error
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *globals()})
+    return __all__

@@ -78,6 +78,10 @@ class Archive:
         except pickle.UnpicklingError as error:
             raise corrupt(self.url, f"its pickle cannot be read: {error}") from None
 
+    def forget_outline(self) -> None:
+        """Let go of the outline; whoever asks for it again, to tell a place, gets another."""
+        self.__dict__.pop("outline", None)
+
     @property
     def frames(self) -> list[tuple[int, bytes]]:
         """The bytes around the contents, if no other checksum covers them.

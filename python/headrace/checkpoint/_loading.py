@@ -134,6 +134,7 @@ def load(
         _refuse_early(archive)
     with choose_progress(progress, archive.url, _total_bytes(archive)) as shown:
         records = _Records(archive, map_location, shown)
+        archive.forget_outline()  # as large as what follows
         with closing(records):
             found = _unpickle(records, map_location, weights_only)
     archive.require_whole()

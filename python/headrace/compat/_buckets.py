@@ -12,14 +12,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from headrace import GcsOptions, JoinOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
+from headrace import ComposeOptions, GcsOptions, ObjectInfo, RetryOptions, Store, TimeoutOptions
 from headrace._process.freed_memory import keep_freed_memory
 from headrace.compat._clients import bucket_url, store_options_of
 from headrace.compat._google_errors import as_google_raises
 from headrace.compat._objects import ListedObject, NameAndSize
 from headrace.compat._retry import engine_options
 
-__all__ = ["Bucket", "join_options", "open_bucket"]
+__all__ = ["Bucket", "compose_options", "open_bucket"]
 
 _COMPOSED_PREFIX = "dataflux-composed-objects/"
 _COMPOSITE_BYTES = 100_000_000
@@ -49,7 +49,7 @@ def open_bucket(
     retry_config: Any,
     *,
     threads: int = 1,
-    join: JoinOptions | None = None,
+    compose: ComposeOptions | None = None,
 ) -> Bucket:
     """Return the bucket `name`, read by the engine unless `client` has to be used itself.
 
@@ -60,7 +60,7 @@ def open_bucket(
         retry_config: a `Retry` of headrace or of google-api-core, or None.
         threads: the number of threads that read through a client of another kind. The engine
             chooses its own parallelism.
-        join: how the engine joins small objects on the server; None: not at all.
+        compose: how the engine composes small objects on the server; None: not at all.
     """
     options = store_options_of(client)
     if options is None:
@@ -69,11 +69,11 @@ def open_bucket(
     retry, timeout = engine_options(retry_config)
     keep_freed_memory()
     with as_google_raises():
-        return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, join))
+        return _EngineBucket(_open_store(name, endpoint, credentials, retry, timeout, compose))
 
 
-def join_options(params: Any) -> JoinOptions | None:
-    """Return how small objects are joined on the server; None: not at all, unless one asks for it.
+def compose_options(params: Any) -> ComposeOptions | None:
+    """Return how small objects are composed on the server; None: not at all, unless asked for.
 
     The originals do by default, which writes every byte again into the bucket.
 
@@ -83,7 +83,7 @@ def join_options(params: Any) -> JoinOptions | None:
     if os.environ.get("HEADRACE_COMPOSE", "") != "1":
         return None  # in tests of programs, `params` may be anything
     size_bytes = _COMPOSITE_BYTES if params is None else params.max_composite_object_size
-    return JoinOptions(max_size_bytes=size_bytes) if size_bytes > 0 else None
+    return ComposeOptions(max_size_bytes=size_bytes) if size_bytes > 0 else None
 
 
 # A dataset opens its bucket for every batch.
@@ -94,7 +94,7 @@ def _open_store(
     credentials: Any,
     retry: RetryOptions,
     timeout: TimeoutOptions,
-    join: JoinOptions | None,
+    compose: ComposeOptions | None,
 ) -> Store:
     return Store(
         bucket_url(name),
@@ -106,7 +106,7 @@ def _open_store(
         on_change="reread",
         # As Google's client does.
         content_encoding="decompress",
-        provider=GcsOptions(join_small_objects=join),
+        provider=GcsOptions(compose_small_objects=compose),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableSequence
 from typing import Any
 
 from headrace import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from headrace.compat._buckets import join_options
+from headrace.compat._buckets import compose_options
 from headrace.compat._clients import PickledClient, make_google_client, settings_of
 from headrace.compat._objects import NameAndSize
 from headrace.compat._retry import DATASET_RETRY
@@ -19,7 +19,7 @@ __all__ = [
     "CommonConfig",
     "data_format_default",
     "list_with_retries",
-    "require_permission_to_join",
+    "require_permission_to_compose",
 ]
 
 DEFAULT_PROCESSES = os.cpu_count() or 1
@@ -45,8 +45,8 @@ class CommonConfig:
 
     Args:
         sort_listing_results: accepted; the listing is always sorted.
-        max_composite_object_size: bytes of an object joined from small ones, at most; 0: none. They
-            are joined only if HEADRACE_COMPOSE is 1.
+        max_composite_object_size: bytes of an object composed of small ones, at most; 0: none. They
+            are composed only if HEADRACE_COMPOSE is 1.
         num_processes: accepted; listing needs no processes.
         prefix: the beginning of the names; None: all names.
         max_listing_retries: how often a failed listing is tried, at most.
@@ -76,18 +76,18 @@ class CommonConfig:
         self.download_retry_config = download_retry_config
 
 
-def require_permission_to_join(dataset: Any) -> None:
-    """Where objects are joined, raise unless the account has permission for that.
+def require_permission_to_compose(dataset: Any) -> None:
+    """Where objects are composed, raise unless the account has permission for that.
 
-    It asks only through a client of Google's that was given. Otherwise the first refused join
+    It asks only through a client of Google's that was given. Otherwise the first refusal
     gives a warning, and objects are read one by one.
 
     Raises:
         PermissionError: it has no permission.
     """
     client = dataset.storage_client
-    joins = join_options(dataset.dataflux_download_optimization_params) is not None
-    if not joins or client is None or settings_of(client) is None:
+    composes = compose_options(dataset.dataflux_download_optimization_params) is not None
+    if not composes or client is None or settings_of(client) is None:
         return
     granted = client.bucket(dataset.bucket_name).test_iam_permissions(list(_PERMISSIONS))
     missing = [each for each in _PERMISSIONS if each not in granted]
@@ -160,7 +160,7 @@ class BucketDataset:
         )
         if storage_client is not None:
             core.user_agent.add_dataflux_user_agent(storage_client)
-        require_permission_to_join(self)
+        require_permission_to_compose(self)
         self.objects = self._list_GCS_blobs_with_retry()
 
     @property

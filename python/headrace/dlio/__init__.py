@@ -11,6 +11,7 @@ Of headrace, only this package imports dlio_benchmark. ``docs/guide/dlio.md`` sh
 
 from __future__ import annotations
 
+from headrace._base.face import belong_to
 from headrace.dlio._checkpointing import Checkpointing
 from headrace.dlio._loader import DataLoader
 from headrace.dlio._reader import Reader
@@ -18,7 +19,4 @@ from headrace.dlio._storage import Storage, install
 
 __all__ = ["Checkpointing", "DataLoader", "Reader", "Storage", "install"]
 
-# The public module, in messages, in documentation and in pickles.
-for _name in __all__:
-    globals()[_name].__module__ = "headrace.dlio"
-del _name
+belong_to(__name__, __all__, globals())

@@ -8,7 +8,6 @@ import torch
 from dlio_benchmark.checkpointing.pytorch_checkpointing import PyTorchCheckpointing
 
 from headrace import CorruptDataError, InvalidArgumentError, checkpoint
-from headrace.dlio._files import located
 from headrace.dlio._storage import install
 
 __all__ = ["Checkpointing"]
@@ -78,7 +77,7 @@ class Checkpointing(PyTorchCheckpointing):  # type: ignore[misc]
         Raises:
             HeadraceError: it could not be saved, and what was there before is still in place.
         """
-        checkpoint.save(state, located(self.get_name(suffix)))
+        checkpoint.save(state, self.get_name(suffix))
 
     def load_state(self, suffix: str, state: Any) -> Any:
         """Load one file of a checkpoint, and return it.
@@ -91,7 +90,7 @@ class Checkpointing(PyTorchCheckpointing):  # type: ignore[misc]
             NotFoundError: it was not saved.
             CorruptDataError: its bytes, or its keys, are not those that were saved.
         """
-        url = located(self.get_name(suffix))
+        url = self.get_name(suffix)
         loaded = checkpoint.load(url)
         if loaded.keys() != state.keys():
             raise CorruptDataError(f"{url}: this checkpoint is another: it has {sorted(loaded)}")

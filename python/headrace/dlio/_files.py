@@ -7,35 +7,20 @@ import itertools
 import os
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace import CorruptDataError, InvalidArgumentError, ObjectIndex, Store
+from headrace._engine import crc32
 from headrace._files.view_io import ViewIO
+from headrace._store.location import is_url
 
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["array_of", "index_of", "is_url", "located", "object_at"]
+__all__ = ["array_of", "index_of"]
 
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member of a zip: the lengths of its name and extras
-
-
-def is_url(name: str) -> bool:
-    """Return whether a name of DLIO's is a URL, so that headrace reads it: DLIO has paths."""
-    return "://" in name
-
-
-def located(name: str) -> str:
-    """Return the URL, or the absolute path, of a file that DLIO names."""
-    return name if is_url(name) else os.path.abspath(name)
-
-
-def object_at(url: str) -> tuple[Store, str]:
-    """Return the store that is the folder of an object, and the object's name there."""
-    folder, _, name = url.rpartition("/")
-    return Store(folder or "/"), name
 
 
 def index_of(names: Iterable[str]) -> ObjectIndex:
@@ -45,7 +30,7 @@ def index_of(names: Iterable[str]) -> ObjectIndex:
         InvalidArgumentError: there are none.
         NotFoundError: one is not there any more.
     """
-    urls = [located(name) for name in names]
+    urls = [name if is_url(name) else os.path.abspath(name) for name in names]
     if not urls:
         raise InvalidArgumentError("DLIO found no files: generate the data first")
     folder = _folder_of_all(urls)
@@ -120,6 +105,6 @@ def _member_of_npz(view: memoryview, name: str, *, is_verified: bool) -> numpy.n
         + sum(_LOCAL_HEADER.unpack_from(view, member.header_offset))
     )
     body = view[begin : begin + member.file_size]
-    if not is_verified and zlib.crc32(body) != member.CRC:
+    if not is_verified and crc32(body) != member.CRC:
         raise zipfile.BadZipFile(f"the CRC-32 of {member.filename} is another")
     return _npy(body)

@@ -9,8 +9,8 @@ from typing import Any
 
 from dlio_benchmark.reader.reader_handler import FormatReader
 
-from headrace._store.location import is_local
-from headrace.dlio._files import array_of, located, object_at
+from headrace._store.location import is_local, object_at
+from headrace.dlio._files import array_of
 
 __all__ = ["Reader"]
 
@@ -45,7 +45,7 @@ class Reader(FormatReader):  # type: ignore[misc]
             CorruptDataError: it is not what was written, or none of the workload's format.
         """
         super().open(filename)
-        store, name = object_at(located(self._urls.get(filename, filename)))
+        store, name = object_at(self._urls.get(filename, filename))
         is_verified = not is_local(store.url)
         return array_of(store.read(name), str(self._args.format), is_verified=is_verified)
 

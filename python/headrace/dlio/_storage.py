@@ -10,7 +10,7 @@ from dlio_benchmark.storage.storage_factory import StorageFactory
 from dlio_benchmark.storage.storage_handler import DataStorage, Namespace
 
 from headrace import InvalidArgumentError, NotFoundError, Store
-from headrace.dlio._files import is_url, object_at
+from headrace._store.location import is_url, object_at
 
 __all__ = ["Storage", "install"]
 

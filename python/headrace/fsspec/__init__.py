@@ -4,6 +4,7 @@
 fsspec as soon as headrace is installed; `register` takes over ``gs://``, ``s3://`` and ``ais://``.
 """
 
+from headrace._base.face import belong_to
 from headrace.fsspec import _package  # noqa: F401  # first: it says what to install
 from headrace.fsspec._filesystem import StoreFileSystem
 from headrace.fsspec._register import register
@@ -23,7 +24,4 @@ __all__ = [
     "register",
 ]
 
-for _each in (AisFileSystem, GcsFileSystem, FolderFileSystem, S3FileSystem, StoreFileSystem):
-    _each.__module__ = "headrace.fsspec"
-register.__module__ = "headrace.fsspec"
-del _each
+belong_to(__name__, __all__, globals())

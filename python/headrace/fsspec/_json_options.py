@@ -20,7 +20,7 @@ _KINDS = {
         options.AwsKeys,
         options.BearerToken,
         options.GcsOptions,
-        options.JoinOptions,
+        options.ComposeOptions,
         options.ParallelOptions,
         options.RetryOptions,
         options.S3Options,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace._base.face import belong_to
 from headrace.huggingface._checkpoints import download, latest, resume
 from headrace.huggingface._uploads import CheckpointUploads
 
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointCallback", "CheckpointUploads", "download", "latest", "resume"]
 
-for _name in ("CheckpointUploads", "download", "latest", "resume"):
-    globals()[_name].__module__ = "headrace.huggingface"
-del _name
+belong_to(__name__, __all__, globals())
 
 
 if not TYPE_CHECKING:  # to a checker, a name is there or is an error
@@ -39,4 +38,4 @@ if not TYPE_CHECKING:  # to a checker, a name is there or is an error
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *globals()})
+    return __all__

@@ -8,9 +8,8 @@ from typing import Any, Unpack
 import torch
 
 from headrace import Store
-from headrace._store.location import Url
-from headrace._store.settings import StoreOptions
 from headrace.huggingface._uploads import CheckpointUploads
+from headrace.types import StoreOptions, Url
 
 try:
     from transformers import TrainerCallback

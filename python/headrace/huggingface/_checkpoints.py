@@ -25,9 +25,9 @@ from headrace._checkpoints.manifest import (
     step_of,
 )
 from headrace._checkpoints.newest import By, Candidate, Objects, newest, numbers_in
-from headrace._store.location import Url, is_local, root_at
-from headrace._store.settings import StoreOptions
+from headrace._store.location import is_local, root_at
 from headrace.huggingface._scratch import Scratch, clear
+from headrace.types import StoreOptions, Url
 
 __all__ = ["delete_checkpoint", "download", "latest", "resume", "steps"]
 

@@ -22,10 +22,10 @@ from headrace._checkpoints.manifest import (
 from headrace._checkpoints.newest import group_of, numbers_in
 from headrace._files.leftovers import give_up, tell_left_behind
 from headrace._files.writer_io import write_file
-from headrace._store.location import Url, root_at
-from headrace._store.settings import StoreOptions
+from headrace._store.location import root_at
 from headrace.huggingface._checkpoints import delete_checkpoint, steps
 from headrace.huggingface._scratch import Scratch, clear
+from headrace.types import StoreOptions, Url
 
 __all__ = ["STAGED_PREFIX", "CheckpointUploads"]
 

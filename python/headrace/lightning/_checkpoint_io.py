@@ -8,12 +8,11 @@ from typing import Any, Unpack
 
 from headrace import InvalidArgumentError, Store
 from headrace._base.background import InOrder
-from headrace._store.settings import StoreOptions
-from headrace._store.store import UploadWay
 from headrace.checkpoint._staging import copy_to_host
 from headrace.fsspec import register
 from headrace.lightning import _packages
 from headrace.lightning._files import Files
+from headrace.types import StoreOptions, Upload
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO"]
 
@@ -47,7 +46,7 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc]  # a base that is found
     def __init__(
         self,
         *,
-        upload: UploadWay | None = None,
+        upload: Upload | None = None,
         store: Store | None = None,
         **options: Unpack[StoreOptions],
     ) -> None:

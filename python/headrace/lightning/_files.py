@@ -10,10 +10,10 @@ from typing import Any
 from headrace import InvalidArgumentError, NotFoundError, Store, checkpoint
 from headrace._checkpoints.names import METADATA_NAME
 from headrace._store.keywords import refuse_options
-from headrace._store.location import Url, directory_of, object_at, require_no_options_beside
-from headrace._store.store import UploadWay
+from headrace._store.location import directory_of, object_at, require_no_options_beside
 from headrace.checkpoint._distributed import DistributedReader, DistributedWriter
 from headrace.checkpoint._saving import stage_save
+from headrace.types import Upload, Url
 
 __all__ = ["Files"]
 
@@ -40,14 +40,12 @@ class Files:
         """Return these with more options, which replace those of the same name."""
         return Files(self.store, {**self.options, **options}) if options else self
 
-    def save(self, obj: Any, path: Url, upload: UploadWay | None = None) -> None:
+    def save(self, obj: Any, path: Url, upload: Upload | None = None) -> None:
         """Save `obj`, as `torch.save` would."""
         store, name = self._at(path)
         checkpoint.save(obj, name, store=store, upload=upload)
 
-    def stage_save(
-        self, obj: Any, path: Url, upload: UploadWay | None = None
-    ) -> Callable[[], object]:
+    def stage_save(self, obj: Any, path: Url, upload: Upload | None = None) -> Callable[[], object]:
         """Return what saves `obj` as it is now, although it may change."""
         store, name = self._at(path)
         return stage_save(obj, name, store=store, upload=upload)

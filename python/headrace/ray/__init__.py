@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace import MiB, ObjectIndex, _engine
-from headrace._base.on_error import OnError, require_on_error
+from headrace._base.face import belong_to
+from headrace._base.on_error import require_on_error
 from headrace._base.options import require, require_bytes
 from headrace._index.shard_samples import FIELDS, field_names, is_indexed, samples_of
-from headrace._index.shards import ShardSource, members_of, shards_of
+from headrace._index.shards import members_of, shards_of
 from headrace._pack.object_source import Stores, objects_of
 from headrace._store.chosen import Chosen, OptionalSuffix
 from headrace._store.entry_reads import EntryReads
-from headrace._store.settings import StoreOptions
 from headrace.ray._train import ranks, report, restore
+from headrace.types import OnError, ShardSource, StoreOptions
 
 try:
     import pyarrow
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ranks", "read_objects", "read_shards", "report", "restore"]
 
-for _function in (ranks, report, restore):
-    _function.__module__ = "headrace.ray"
-del _function
+belong_to(__name__, __all__, globals())
 
 BLOCK_BYTES = 32 * MiB
 _LEAST_BLOCK_BYTES = 1 * MiB

@@ -11,9 +11,8 @@ import headrace.checkpoint
 from headrace import InvalidArgumentError, ObjectInfo, PreconditionFailedError, Store
 from headrace._base.options import require
 from headrace._engine import crc32c
-from headrace._store.location import Url, is_local, object_at
-from headrace.checkpoint._loading import LoadKeywords
-from headrace.checkpoint._saving import SaveKeywords
+from headrace._store.location import is_local, object_at
+from headrace.types import LoadKeywords, SaveKeywords, Url
 
 __all__ = ["ranks", "report", "restore"]
 

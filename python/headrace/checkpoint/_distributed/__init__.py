@@ -3,8 +3,8 @@
 Public names are those of `headrace.checkpoint`.
 """
 
+from headrace._base.face import belong_to
 from headrace.checkpoint._distributed.reader import DistributedReader as DistributedReader
 from headrace.checkpoint._distributed.writer import DistributedWriter as DistributedWriter
 
-# The public module, in messages, in documentation and in pickles.
-DistributedReader.__module__ = DistributedWriter.__module__ = "headrace.checkpoint"
+belong_to("headrace.checkpoint", ["DistributedReader", "DistributedWriter"], globals())

@@ -1,7 +1,7 @@
 """``dataflux_core.download``: objects as ``bytes``, many at a time.
 
 Every function reads through the engine, with as many requests in flight as the service bears. It
-writes nothing to the bucket unless you ask for joining on the server. Arguments for numbers of
+writes nothing to the bucket unless you ask for composing on the server. Arguments for numbers of
 threads and processes are accepted; the number of threads has an effect only for clients that are
 not Google's.
 """
@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
-from headrace import CorruptDataError, JoinOptions
-from headrace.compat._buckets import Bucket, join_options, open_bucket
+from headrace import ComposeOptions, CorruptDataError
+from headrace.compat._buckets import Bucket, compose_options, open_bucket
 from headrace.compat._clients import make_google_client
 from headrace.compat._objects import NameAndSize, grouped
 from headrace.compat._retry import LIBRARY_RETRY
@@ -58,7 +58,7 @@ class DataFluxDownloadOptimizationParams:
 
     Args:
         max_composite_object_size: bytes of a composite object, at most; 0: no composites.
-            With HEADRACE_COMPOSE=1, small objects are joined on the server if they come from
+            With HEADRACE_COMPOSE=1, small objects are composed on the server if they come from
             headrace's listings, which know their generations and checksums, and the client is
             Google's.
     """
@@ -282,18 +282,18 @@ def _read(
     retry_config: Any,
     threads: int = 1,
 ) -> Iterator[bytes]:
-    join = join_options(params)
-    bucket = _open(storage_client, bucket_name, retry_config, threads, join)
-    with contextlib.closing(bucket.read_groups(_grouped(objects, join))) as contents_of_groups:
+    compose = compose_options(params)
+    bucket = _open(storage_client, bucket_name, retry_config, threads, compose)
+    with contextlib.closing(bucket.read_groups(_grouped(objects, compose))) as contents_of_groups:
         for contents in contents_of_groups:
             yield from contents
 
 
 def _grouped(
-    objects: Iterable[NameAndSize], join: JoinOptions | None
+    objects: Iterable[NameAndSize], compose: ComposeOptions | None
 ) -> Iterator[list[NameAndSize]]:
-    # Each group is joined as a whole.
-    max_bytes = _GROUP_BYTES if join is None else join.max_size_bytes
+    # Each group is composed as a whole.
+    max_bytes = _GROUP_BYTES if compose is None else compose.max_size_bytes
     return grouped(objects, lambda each: each[1], max_objects=_GROUP_OBJECTS, max_bytes=max_bytes)
 
 
@@ -302,8 +302,8 @@ def _open(
     bucket_name: str,
     retry_config: Any,
     threads: int = 1,
-    join: JoinOptions | None = None,
+    compose: ComposeOptions | None = None,
 ) -> Bucket:
     if storage_client is not None:
         user_agent.add_dataflux_user_agent(storage_client)
-    return open_bucket(storage_client, bucket_name, retry_config, threads=threads, join=join)
+    return open_bucket(storage_client, bucket_name, retry_config, threads=threads, compose=compose)

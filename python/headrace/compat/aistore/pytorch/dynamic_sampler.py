@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from logging import getLogger
 from typing import Any
 
+import numpy
 import torch
 import torch.utils.data
+from numpy.typing import NDArray
 
 from headrace import InvalidArgumentError, _engine
 from headrace.compat.aistore._objects import ObjectList, size_of, sizes_of
@@ -21,6 +23,8 @@ logger = getLogger(__name__)
 
 # More samples without a place in any batch are counted together.
 _MOST_WARNINGS = 10
+
+_Indices = NDArray[numpy.int64]
 
 
 class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -77,25 +81,25 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
         """Begin a pass: yield lists of indices."""
         order, ends, left_out = self._batches(self._order())
         self._warn(left_out)
-        begin = 0
+        indices, begin = order.tolist(), 0  # at once: in half of the time
         for end in ends:
-            yield order[begin:end].tolist()
+            yield indices[begin:end]
             begin = end
 
     def __len__(self) -> int:
         return len(self._samples_list)
 
-    def _order(self) -> torch.Tensor:
+    def _order(self) -> _Indices:
         if self._shuffle:
-            return torch.randperm(len(self), device="cpu").flip(0)
-        return torch.arange(len(self), device="cpu")
+            return torch.randperm(len(self), device="cpu").numpy()[::-1]
+        return numpy.arange(len(self))
 
-    def _batches(self, order: torch.Tensor) -> tuple[torch.Tensor, list[int], list[int]]:
+    # By numpy: torch would share such short work among threads, which costs more than it saves.
+    def _batches(self, order: _Indices) -> tuple[_Indices, list[int], list[int]]:
         """Return the indices of all batches, where each batch ends, and what is in none."""
         limit = self._max_batch_size
-        sizes = torch.empty(0, dtype=torch.int64, device="cpu")
-        if len(order) > 0:
-            sizes = torch.frombuffer(_sizes(self._samples_list), dtype=torch.int64)[order]
+        objects = self._samples_list
+        sizes = (objects.sizes() if isinstance(objects, ObjectList) else sizes_of(objects))[order]
         unknown = order[sizes < 0]
         if len(unknown) > 0:
             raise InvalidArgumentError(f"the size of sample {int(unknown[0])} is not known")
@@ -103,9 +107,9 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
         if self._allow_oversized_samples is not True:
             is_left_out |= sizes > limit
         kept = order[~is_left_out]
-        costs: Any = sizes[~is_left_out].to(torch.float64).numpy()
+        costs = sizes[~is_left_out].astype(numpy.float64)
         positions, found, rest_bytes = _engine.packed_batches(costs, max(limit, 0.0))
-        indices = kept[torch.frombuffer(positions, dtype=torch.int64)] if len(kept) else kept
+        indices = kept[numpy.frombuffer(positions, numpy.int64)] if len(kept) else kept
         ends = found.tolist()
         # A limit of nothing is a ZeroDivisionError here, as users know it.
         if (
@@ -135,9 +139,3 @@ class DynamicBatchSampler(torch.utils.data.Sampler[list[int]]):
                 "%d samples in all cannot be processed, being empty or larger than the max batch "
                 "size", len(left_out),
             )  # fmt: skip
-
-
-def _sizes(objects: Any) -> Any:
-    if isinstance(objects, ObjectList):
-        return objects.sizes()
-    return sizes_of(objects)
