@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench import objects, wrk
+from bench.comparison import Comparison
 from bench.objects import MIB, Bucket
 from bench.table import Row
 from testing.servers import Nginx
@@ -24,8 +25,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _ENVIRONMENTS = {
     "peers": {
         *("obstore", "obstore-into", "obstore-put", "google-cloud-storage", "gcsfs", "dataflux"),
-        "dataflux-epoch",
-        "fsspec-gcsfs",
+        *("dataflux-epoch", "dataflux-epochs"),
+        *("fsspec-gcsfs", "orbax-gcsfs"),
         *("checkpoint-save-gcsfs", "checkpoint-load-gcsfs"),
         *("jpeg-loader", "jpeg-memory", "list-google", "list-dataflux"),
         *("boto3", "list-boto3", "s3torchconnector", "s3dlio", "tokens-megatron"),
@@ -33,13 +34,16 @@ _ENVIRONMENTS = {
         *("checkpoint-save-s3torchconnector", "checkpoint-load-s3torchconnector"),
         *("checkpoint-dcp-save-s3torchconnector", "checkpoint-dcp-load-s3torchconnector"),
     },
-    "peers-checkpoints": {"checkpoint-save-dataflux", "checkpoint-load-dataflux"},
-    "peers-s3fs": {"s3fs", "fsspec-s3fs"},
+    "peers-checkpoints": {
+        *("checkpoint-save-dataflux", "checkpoint-load-dataflux", "orbax-dataflux"),
+    },
+    "peers-s3fs": {"s3fs", "fsspec-s3fs", "checkpoint-save-s3fs", "checkpoint-load-s3fs"},
     "dlio": {"dlio-train", "dlio-checkpoint"},
 }
 _ENVIRONMENT_OF = {client: name for name, clients in _ENVIRONMENTS.items() for client in clients}
 
 BATCH_SIZE = 64
+KEPT_OBJECTS = 4 * BATCH_SIZE  # what read_batches has at the same time: some batches
 LATENCY_S = 0.030
 BUDGET_BYTES = 256 * MIB
 
@@ -78,6 +82,11 @@ class Effort:
     aistore_small_objects: int
     aistore_middle_objects: int
     aistore_blog_objects: int
+    # Of a client beside what others published: the longest that it reads.
+    published_s: float
+    published_divisor: int  # of the number of objects
+    published_step: int  # takes one row of so many
+    million_s: float  # of the pass over samples of 1 kB
 
 
 FULL = Effort(
@@ -103,7 +112,13 @@ FULL = Effort(
     aistore_small_objects=20_000,
     aistore_middle_objects=2_000,
     aistore_blog_objects=100_000,
+    published_s=5.0,
+    published_divisor=1,
+    published_step=1,
+    million_s=1.0,
 )
+# As many samples as were published, once.
+SOAK = replace(FULL, repetitions=1, aistore_blog_objects=1_000_000, million_s=60.0)
 QUICK = Effort(
     repetitions=1,
     duration_s=1.0,
@@ -127,6 +142,10 @@ QUICK = Effort(
     aistore_small_objects=2_000,
     aistore_middle_objects=512,
     aistore_blog_objects=2_000,
+    published_s=1.0,
+    published_divisor=20,
+    published_step=3,
+    million_s=0.25,
 )
 
 
@@ -142,6 +161,8 @@ class Bench:
         self._checkout = REPOSITORY
         self.rows: list[Row] = []
         self.measurements: list[Answer] = []
+        # Beside what others have published.
+        self.comparisons: list[Comparison] = []
 
     # ---- measurements
 
@@ -174,6 +195,36 @@ class Bench:
             raise RuntimeError(f"{path} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
         answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
         return answer
+
+    def yardstick(
+        self,
+        name: str,
+        endpoint: str,
+        bucket: Bucket,
+        *options: str,
+        connection_count: int,
+        duration_s: float | None = None,
+        paths: Sequence[str] | None = None,
+    ) -> Answer:
+        """The least that a client has to do: `epoll`, `uring` or `h2`, with options of its own.
+
+        `paths` stand for those of the JSON API: of the first objects, in order.
+        """
+        self.only_beside_others()
+        paths = paths or bucket.media_paths(objects.GENERATION)
+        sums = map(objects.crc32c_of, objects.listed(self.root, bucket)[: len(paths)])
+        with tempfile.NamedTemporaryFile("w", suffix=".paths") as file:
+            file.writelines(f"{path}\t{crc32c}\n" for path, crc32c in zip(paths, sums, strict=True))
+            file.flush()
+            return self.program(
+                f"bench/headrace-bench-{name}",
+                endpoint.rsplit(":", 1)[1],
+                file.name,
+                str(connection_count),
+                str(duration_s or self.effort.duration_s),
+                str(KEPT_OBJECTS),
+                *options,
+            )
 
     def many(self, name: str, endpoint: str, bucket: Bucket, **request: Any) -> Answer:
         """The same for clients that read many objects of a bucket."""

@@ -47,9 +47,9 @@ int main(int argc, char** argv) {
   std::vector<ObjectInfo> objects;
   ListRequest request;
   do {
-    Result<ObjectPage> page = (*opened)->list(request)->take(may_block);
+    Result<ColumnPage> page = (*opened)->list(request)->take(may_block);
     if (!page) return report(page.error());
-    objects.insert(objects.end(), page->objects.begin(), page->objects.end());
+    for (ObjectInfo& each : page->objects()) objects.push_back(std::move(each));
     request.page_token = page->next_page_token;
   } while (!request.page_token.empty());
 

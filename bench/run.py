@@ -3,6 +3,7 @@
     make bench                       everything, some twenty-five minutes
     make bench BENCH=--quick         the same with less of it, to see that it works
     make bench BENCH="--only tls"    one group
+    make bench BENCH="--only published"      what others have published, with a page and a picture
     make bench BENCH="--against ../other"    this checkout beside another one, in pairs
     make bench BENCH="--profile 1k"  where the CPU goes, by `perf`
 
@@ -23,9 +24,9 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import perf
-from bench.groups import GROUPS
-from bench.harness import FULL, QUICK, REPOSITORY, Bench, peers_python
+from bench import comparison, perf
+from bench.groups import FAMILIES, GROUPS, published
+from bench.harness import FULL, QUICK, REPOSITORY, SOAK, Bench, peers_python
 from bench.table import Row, tables
 from testing.circumstances import circumstances as told_circumstances
 from testing.circumstances import output_of, versions_of
@@ -41,8 +42,9 @@ def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
     # The peers' environment has all that ours has.
     versions = versions_of(*_PACKAGES, python=str(peers_python("peers")))
     versions |= versions_of(*_S3FS_PACKAGES, python=str(peers_python("peers-s3fs")))
-    yardstick = REPOSITORY / "build" / "release" / "bench" / "headrace-bench-epoll"
-    versions["tls"] = output_of(str(yardstick), "--tls-library")
+    yardsticks = REPOSITORY / "build" / "release" / "bench"
+    versions["tls"] = output_of(str(yardsticks / "headrace-bench-epoll"), "--tls-library")
+    versions["http2"] = output_of(str(yardsticks / "headrace-bench-h2"), "--library")
     versions["nginx"] = output_of("/usr/sbin/nginx", "-v").rsplit("/", 1)[-1]
     versions["wrk"] = (output_of("wrk", "-v").split("\n")[0].split() or ["", ""])[1]
     return told_circumstances(" ".join(["bench/run.py", *arguments]), versions)
@@ -52,7 +54,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="less of everything")
     parser.add_argument(
-        "--only", action="append", choices=GROUPS, default=[], help="a group; may be repeated"
+        "--soak", action="store_true", help="a million samples once, for the groups that have them"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*GROUPS, *FAMILIES],
+        default=[],
+        help="a group, or several by a name that they share; may be repeated",
     )
     parser.add_argument(
         "--peers",
@@ -84,7 +93,7 @@ def main() -> int:
     arguments = parser.parse_args()
 
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    effort = QUICK if arguments.quick else FULL
+    effort = QUICK if arguments.quick else SOAK if arguments.soak else FULL
     if arguments.peers is not None:
         if arguments.peers < 1:
             parser.error(f"--peers is {arguments.peers}; it must be at least 1")
@@ -102,7 +111,8 @@ def main() -> int:
         return 0
     result = circumstances(sys.argv[1:])
     begin_s = time.perf_counter()
-    for name in arguments.only or GROUPS:
+    names = [name for only in arguments.only for name in FAMILIES.get(only, (only,))]
+    for name in names or GROUPS:
         try:
             GROUPS[name](bench)
         except KeyboardInterrupt:
@@ -114,7 +124,10 @@ def main() -> int:
     result["rows"] = [row.to_json() for row in bench.rows]
     result["measurements"] = bench.measurements
     file = arguments.json or arguments.folder / "results.json"
+    result["published"] = [each.to_json() for each in bench.comparisons]
     file.write_text(json.dumps(result, indent=1) + "\n")
+    if bench.comparisons:
+        comparison.write(published.TABLES, result, file)
     # Of one width wherever it goes: a terminal, a log, a page of docs/measurements.
     console = Console(width=110, highlight=False)
     for table in tables(bench.rows):

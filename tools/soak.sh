@@ -17,6 +17,8 @@ if [[ -n ${SOAK_DATAFLUX:-} ]]; then
 else
   echo "dataflux's own tests are not run: SOAK_DATAFLUX=FOLDER names a clone of GoogleCloudPlatform/dataflux-pytorch"
 fi
+# The million samples of AIStore's blog, once.
+tools/bench.sh --soak --only published-million --json build/soak-million.json
 # All faults at all requests of all ways to save: -1 is all of them.
 .venv/bin/python -m tests.campaigns --jobs "${SOAK_JOBS:-$(nproc)}" \
   --faults "${SOAK_FAULTS:--1}" --kills "${SOAK_KILLS:-50}" --flips "${SOAK_FLIPS:-10000}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -151,11 +151,9 @@ def requests_loop(request: Answer) -> Answer:
 class _Sizes:
     """A dataset of which nothing is known but the sizes of its objects."""
 
-    def __init__(self, object_count: int) -> None:
+    def __init__(self, object_count: int, size_of: Callable[[int], int]) -> None:
         self._objects = [
-            SimpleNamespace(
-                name=f"object-{i:07d}", props_cached=SimpleNamespace(size=1000 + i * 7919 % 100_003)
-            )
+            SimpleNamespace(name=f"object-{i:07d}", props_cached=SimpleNamespace(size=size_of(i)))
             for i in range(object_count)
         ]
 
@@ -172,7 +170,7 @@ def sampler(request: Answer) -> Answer:
     import torch
     from aistore.pytorch import DynamicBatchSampler
 
-    source = _Sizes(request["object_count"])
+    source = _Sizes(request["object_count"], lambda i: 1000 + i * 7919 % 100_003)
     torch.manual_seed(7)
     begin_cpu_s, begin_s = family_cpu_s(), time.perf_counter()
     batches = list(
@@ -185,6 +183,33 @@ def sampler(request: Answer) -> Answer:
         "digest": hashlib.sha256(json.dumps(batches).encode()).hexdigest(),
         "wall_s": wall_s,
         "cpu_s": cpu_s,
+    }
+
+
+def sampler_again(request: Answer) -> Answer:
+    """The batches of DynamicBatchSampler, several times over a dataset that has listed.
+
+    `kind`: ``map``: AISMapDataset of the bucket; ``own``: a dataset that has a list of objects.
+    """
+    bucket = _bucket(request)
+    from aistore.pytorch import AISMapDataset, DynamicBatchSampler
+
+    if request["kind"] == "own":
+        source: Any = _Sizes(request["object_count"], lambda _: request["size_bytes"])
+    else:
+        source = AISMapDataset([bucket])
+        _is_of("headrace." if request["client"].startswith("compat") else "aistore.", source)
+    each_s = []
+    for _ in range(request["repetitions"]):
+        begin_s = time.perf_counter()
+        batches = list(DynamicBatchSampler(source, max_batch_size=request["max_batch_bytes"]))
+        each_s.append(time.perf_counter() - begin_s)
+    assert sum(map(len, batches)) == request["object_count"]
+    return {
+        "objects": request["object_count"],
+        "batches": len(batches),
+        "digest": hashlib.sha256(json.dumps(batches).encode()).hexdigest(),
+        "each_s": each_s,
     }
 
 

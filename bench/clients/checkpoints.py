@@ -13,9 +13,48 @@ from bench.clients.s3_peers import use_keys
 
 _WIDTH = 1024
 _VOCABULARY = 32_000
+_WIKITEXT_WORDS = 33_278
 
 
-def _state(size_bytes: int, device: str = "cpu") -> dict[str, Any]:
+def _state(request: Answer, device: str = "cpu") -> dict[str, Any]:
+    """What is saved: `layers` of Lightning's demo, or a transformer of `size_bytes`."""
+    if "layers" in request:
+        return _lightning_transformer(request["layers"], device)
+    return _transformer(request["size_bytes"], device)
+
+
+def _lightning_transformer(layers: int, device: str) -> dict[str, Any]:
+    """The weights of ``lightning.pytorch.demos.LightningTransformer`` for WikiText2 with as many
+    layers in its encoder and in its decoder: thirty small tensors for each."""
+    import torch
+
+    attention = {
+        "in_proj_weight": (600, 200),
+        "in_proj_bias": (600,),
+        "out_proj.weight": (200, 200),
+        "out_proj.bias": (200,),
+    }
+    norm = {"weight": (200,), "bias": (200,)}
+    linear = {"weight": (200, 200), "bias": (200,)}
+    encoder = {"self_attn": attention, "linear1": linear, "linear2": linear}
+    encoder |= {"norm1": norm, "norm2": norm}
+    decoder = {**encoder, "multihead_attn": attention, "norm3": norm}
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding.weight": (_WIKITEXT_WORDS, 200),
+        "decoder.weight": (_WIKITEXT_WORDS, 200),
+        "decoder.bias": (_WIKITEXT_WORDS,),
+    }
+    for stack, parts in (("encoder", encoder), ("decoder", decoder)):
+        for layer in range(layers):
+            for part, tensors in parts.items():
+                for name, shape in tensors.items():
+                    shapes[f"model.transformer.{stack}.layers.{layer}.{part}.{name}"] = shape
+    # Copies of random numbers: to draw all of them would take longer than to save them.
+    drawn = {shape: torch.rand(shape, device=device) for shape in set(shapes.values())}
+    return {name: drawn[shape].clone() for name, shape in shapes.items()}
+
+
+def _transformer(size_bytes: int, device: str) -> dict[str, Any]:
     """The weights of a transformer: layers, in turn of float32 and bfloat16, until it is full."""
     import torch
 
@@ -62,6 +101,38 @@ def _measured(run: Callable[[], Any], tensor_bytes: int, *, held_before: bool) -
     }
 
 
+class _Limited:
+    """A file to read from until `limit_s` are over; it counts what it gave, and then fails."""
+
+    def __init__(self, file: Any, limit_s: float) -> None:
+        self._file = file
+        self._until_s = time.perf_counter() + limit_s
+        self.got_bytes = 0
+        self.is_over = False
+
+    def read(self, size: int = -1) -> bytes:
+        """As much as is asked for."""
+        self._check()
+        got: bytes = self._file.read(size)
+        self.got_bytes += len(got)
+        return got
+
+    def readinto(self, buffer: Any) -> int:
+        """The same into memory."""
+        self._check()
+        count: int = self._file.readinto(buffer)
+        self.got_bytes += count
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def _check(self) -> None:
+        if time.perf_counter() > self._until_s:
+            self.is_over = True
+            raise TimeoutError("the time for this measurement is over")
+
+
 def _store(request: Answer) -> Any:
     """The bucket or the directory that is measured."""
     import headrace
@@ -75,6 +146,19 @@ def _gcsfs(request: Answer) -> Any:
     import gcsfs
 
     return gcsfs.GCSFileSystem(project="bench", token="anon", endpoint_url=request["endpoint"])
+
+
+def _s3fs(request: Answer) -> Any:
+    use_keys(request)
+    import s3fs
+
+    return s3fs.S3FileSystem(
+        endpoint_url=request["endpoint"], client_kwargs={"region_name": request["region"]}
+    )
+
+
+# Of fsspec: torch reads and writes the files that they open.
+_FILESYSTEMS = {"gcsfs": _gcsfs, "s3fs": _s3fs}
 
 
 def _dataflux(request: Answer) -> Any:
@@ -115,13 +199,13 @@ def save(request: Answer) -> Answer:
     """One checkpoint, durable and visible at the end."""
     import torch
 
-    state = _state(request["size_bytes"])
+    state = _state(request)
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())
 
     # Imports come before the clock starts, as that of torch.
     if request["by"] == "headrace":
         import headrace.checkpoint
-    filesystem = _gcsfs(request) if request["by"] == "gcsfs" else None
+    filesystem = _FILESYSTEMS[request["by"]](request) if request["by"] in _FILESYSTEMS else None
     others = {"dataflux": _dataflux, "s3torchconnector": _s3torchconnector}
     checkpoint = others[request["by"]](request) if request["by"] in others else None
 
@@ -135,8 +219,8 @@ def save(request: Answer) -> Answer:
         with open(path, "rb") as file:
             os.fsync(file.fileno())
 
-    def by_gcsfs() -> None:
-        with filesystem.open(f"{request['bucket']}/checkpoint.pt", "wb") as file:
+    def by_filesystem() -> None:
+        with filesystem.open(f"{request['bucket']}/{_name(request)}", "wb") as file:
             torch.save(state, file)
 
     def by_dataflux() -> None:
@@ -147,7 +231,8 @@ def save(request: Answer) -> Answer:
         with checkpoint.writer(_url(request)) as file:
             torch.save(state, file)
 
-    ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
+    ways = {"headrace": by_headrace, "torch": by_torch, "dataflux": by_dataflux}
+    ways |= dict.fromkeys(_FILESYSTEMS, by_filesystem)
     run = {**ways, "s3torchconnector": by_s3torchconnector}[request["by"]]
     return _measured(run, tensor_bytes, held_before=True)
 
@@ -159,7 +244,7 @@ def load(request: Answer) -> Answer:
     # Imports come before the clock starts, as that of torch.
     if request["by"] == "headrace":
         import headrace.checkpoint
-    filesystem = _gcsfs(request) if request["by"] == "gcsfs" else None
+    filesystem = _FILESYSTEMS[request["by"]](request) if request["by"] in _FILESYSTEMS else None
     others = {"dataflux": _dataflux, "s3torchconnector": _s3torchconnector}
     checkpoint = others[request["by"]](request) if request["by"] in others else None
 
@@ -169,39 +254,54 @@ def load(request: Answer) -> Answer:
     def by_torch() -> Any:
         return torch.load(os.path.join(request["folder"], "checkpoint.pt"), weights_only=True)
 
-    def by_gcsfs() -> Any:
-        with filesystem.open(f"{request['bucket']}/checkpoint.pt", "rb") as file:
-            return torch.load(file, weights_only=True)
+    limited: _Limited | None = None
+
+    def by_torch_from(file: Any) -> Any:
+        nonlocal limited
+        if "limit_s" in request:
+            file = limited = _Limited(file, request["limit_s"])
+        return torch.load(file, weights_only=True)
+
+    def by_filesystem() -> Any:
+        with filesystem.open(f"{request['bucket']}/{_name(request)}", "rb") as file:
+            return by_torch_from(file)
 
     def by_dataflux() -> Any:
         return torch.load(checkpoint.reader("checkpoint.pt"), weights_only=True)
 
     def by_s3torchconnector() -> Any:
         with checkpoint.reader(_url(request)) as file:
-            return torch.load(file, weights_only=True)
+            return by_torch_from(file)
 
-    ways = {"headrace": by_headrace, "torch": by_torch, "gcsfs": by_gcsfs, "dataflux": by_dataflux}
+    ways = {"headrace": by_headrace, "torch": by_torch, "dataflux": by_dataflux}
+    ways |= dict.fromkeys(_FILESYSTEMS, by_filesystem)
     run = {**ways, "s3torchconnector": by_s3torchconnector}[request["by"]]
     # Without bytes: the memory of a state that was there before would be used again.
-    state = _state(request["size_bytes"], "meta")
+    state = _state(request, "meta")
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())
     shapes = {name: tensor.shape for name, tensor in state.items()}
     found: dict[str, Any] = {}
 
     def into_found() -> None:
-        found.update(run())
+        try:
+            found.update(run())
+        except Exception:  # torch makes others of ours
+            if limited is None or not limited.is_over:
+                raise
 
     answer = _measured(into_found, tensor_bytes, held_before=False)
+    if limited is not None and limited.is_over:
+        return {**answer, "bytes": limited.got_bytes, "tensor_bytes": tensor_bytes}
     if {name: tensor.shape for name, tensor in found.items()} != shapes:
         raise AssertionError("what was loaded is not what was saved")
-    return answer
+    return {**answer, "tensor_bytes": tensor_bytes}
 
 
 def save_distributed(request: Answer) -> Answer:
     """The same state by torch.distributed.checkpoint, one rank."""
     import torch.distributed.checkpoint as dcp
 
-    state = _state(request["size_bytes"])
+    state = _state(request)
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())
     # Whatever the writer imports comes before the clock starts; its connections do not.
     writer = _distributed(request, "Writer")
@@ -217,7 +317,7 @@ def load_distributed(request: Answer) -> Answer:
     import torch
     import torch.distributed.checkpoint as dcp
 
-    state = _state(request["size_bytes"])
+    state = _state(request)
     for tensor in state.values():
         tensor.zero_()
     tensor_bytes = sum(tensor.nbytes for tensor in state.values())

@@ -42,7 +42,7 @@ def store_of(request: Answer) -> Any:
         endpoint=request["endpoint"],
         credentials="anonymous",
         provider=headrace.GcsOptions(
-            join_small_objects=headrace.JoinOptions() if request.get("join") else None
+            compose_small_objects=headrace.ComposeOptions() if request.get("join") else None
         ),
         parallel=headrace.ParallelOptions(**request.get("parallel", {})),
     )

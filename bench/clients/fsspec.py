@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from bench.clients.measure import Answer, check_all, connections, measured, objects_of
@@ -134,6 +135,35 @@ def _random(filesystem: Any, request: Answer) -> Answer:
     return measured(read, 0)
 
 
+def _stream(filesystem: Any, request: Answer) -> Answer:
+    """Reads of `io_bytes` of one large object, one after the other or anywhere, for `limit_s`."""
+    paths, _ = _paths(request)
+    size_bytes, io_bytes = request["size_bytes"], request["io_bytes"]
+    options = request.get("open", {})
+    draw = random.Random(3)
+    with filesystem.open(paths[0], "rb", **options) as file:
+        first = file.read(4096)  # a connection is open
+    with Path(request["file"]).open("rb") as same:
+        expected = same.read(4096)
+    if first != expected:
+        raise AssertionError(f"{paths[0]} was read with other bytes than it has")
+
+    def read(limit_s: float) -> tuple[int, int]:
+        until = time.perf_counter() + limit_s
+        got = count = 0
+        with filesystem.open(paths[0], "rb", **options) as file:
+            while not count or time.perf_counter() < until:
+                if request["random"]:
+                    file.seek(draw.randrange(0, size_bytes - io_bytes))
+                elif file.tell() >= size_bytes:
+                    file.seek(0)
+                got += len(file.read(io_bytes))
+                count += 1
+        return count, got
+
+    return measured(read, request["limit_s"])
+
+
 def _column(filesystem: Any, request: Answer) -> Answer:
     """One column of many files: footers apart, then the column chunks by one `cat_ranges`."""
     from fsspec.parquet import open_parquet_files
@@ -199,6 +229,7 @@ _WAYS: dict[str, Callable[[Any, Answer], Answer]] = {
     "ranges": _ranges,
     "sequential": _sequential,
     "random": _random,
+    "stream": _stream,
     "column": _column,
     "column-chunks": _column_chunks,
     "column-dataset": _column_dataset,

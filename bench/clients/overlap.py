@@ -32,7 +32,8 @@ def _steps_s(batches: Iterable[Any], computing_s: float) -> Iterator[float]:
 
 
 def overlap(request: Answer) -> Answer:
-    """Measure `steps` steps by ``loader`` (Loader) or ``in turn`` (DataLoader without workers).
+    """Measure `steps` steps by ``loader`` (Loader with so many transform `threads`), ``in turn``
+    (DataLoader without workers) or ``workers`` (DataLoader with as many).
 
     The first tenth of the steps is not counted. `wall_s` is the rest; `loading_s` and
     `computing_s` are a step without the one and without the other, measured in the same process.
@@ -42,6 +43,7 @@ def overlap(request: Answer) -> Answer:
     from headrace.torch import Loader, MapDataset
 
     steps, folder = request["steps"], Path(request["folder"])
+    threads = request.get("threads", 1)
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(BATCH_SIZE * steps):
         folder.joinpath(f"{i:06d}").write_bytes(bytes(1024))
@@ -49,8 +51,9 @@ def overlap(request: Answer) -> Answer:
 
     def batches() -> Iterable[Any]:
         if request["way"] == "loader":
-            return Loader(dataset, BATCH_SIZE, shuffle=True, transform_threads=1)
-        return torch.utils.data.DataLoader(dataset, BATCH_SIZE, shuffle=True)
+            return Loader(dataset, BATCH_SIZE, shuffle=True, transform_threads=threads)
+        workers = threads if request["way"] == "workers" else 0
+        return torch.utils.data.DataLoader(dataset, BATCH_SIZE, shuffle=True, num_workers=workers)
 
     def step_s(batches: Iterable[Any], computing_s: float) -> float:
         counted = list(_steps_s(batches, computing_s))[steps // 10 :]

@@ -23,6 +23,7 @@ from bench.groups import (
     overlap,
     packing,
     parquet,
+    published,
     ranks,
     ray_data,
     recovery,
@@ -35,6 +36,7 @@ from bench.groups import (
     training,
     uploads,
     verdicts,
+    yardsticks,
 )
 from bench.harness import Bench
 
@@ -56,6 +58,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **throttling.GROUPS,
     **recovery.GROUPS,
     **dataflux.GROUPS,
+    **published.GROUPS,
     **dlio.GROUPS,
     **mlperf.GROUPS,
     **checkpoints.GROUPS,
@@ -69,4 +72,8 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     **packing.GROUPS,
     **ray_data.GROUPS,
     **tokens.GROUPS,
+    **yardsticks.GROUPS,
 }
+
+# What `--only` takes for several at once.
+FAMILIES: dict[str, tuple[str, ...]] = {"published": tuple(published.GROUPS)}

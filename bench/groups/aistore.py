@@ -48,7 +48,7 @@ GET_BATCH_IN_FLIGHT = 32
 
 
 @dataclass(frozen=True)
-class _Stored:
+class Stored:
     """A bucket of a cluster, and a file of names and CRC32Cs."""
 
     cluster: AistoreCluster
@@ -69,7 +69,7 @@ class _Stored:
         }
 
 
-def _put_all(cluster: AistoreCluster, bucket: str, contents: Iterator[tuple[str, bytes]]) -> None:
+def put_all(cluster: AistoreCluster, bucket: str, contents: Iterator[tuple[str, bytes]]) -> None:
     import headrace
 
     cluster.make_bucket(bucket)
@@ -90,7 +90,7 @@ def _file_of(names: list[str], sums: list[int]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _stored(cluster: AistoreCluster, bucket: Bucket) -> Iterator[_Stored]:
+def stored_in(cluster: AistoreCluster, bucket: Bucket) -> Iterator[Stored]:
     say(f"{bucket.name}: storing {bucket.object_count} objects")
     names, sums = [], []
 
@@ -101,9 +101,9 @@ def _stored(cluster: AistoreCluster, bucket: Bucket) -> Iterator[_Stored]:
             sums.append(int(google_crc32c.value(content)))
             yield names[-1], content
 
-    _put_all(cluster, bucket.name, contents())
+    put_all(cluster, bucket.name, contents())
     with _file_of(names, sums) as file:
-        yield _Stored(cluster, bucket, file)
+        yield Stored(cluster, bucket, file)
 
 
 def _times(
@@ -123,7 +123,7 @@ def _times(
 def _objects(bench: Bench, cluster: AistoreCluster, bucket: Bucket) -> None:
     kib = bucket.sizes_bytes[0] // KIB
     group = f"aistore: {bucket.object_count:,} objects of {kib} KiB, aisnode, batch {BATCH_SIZE}"
-    with _stored(cluster, bucket) as stored:
+    with stored_in(cluster, bucket) as stored:
         connections = Connections()
 
         def plugin(package: str, kind: str, num_workers: int) -> Client:
@@ -215,8 +215,8 @@ def aistore_blog(bench: Bench) -> None:
     count = bench.effort.aistore_blog_objects
     bucket = Bucket(name="blog", object_count=count, sizes_bytes=(1000,))
     group = f"aistore: {count:,} objects of 1 kB, as in the blog, aisnode"
-    with AistoreCluster() as cluster, _stored(cluster, bucket) as stored:
-        _put_all(cluster, "shards", ((f"shard-{i:03d}.tar", _shard(i)) for i in range(SHARDS)))
+    with AistoreCluster() as cluster, stored_in(cluster, bucket) as stored:
+        put_all(cluster, "shards", ((f"shard-{i:03d}.tar", shard(i)) for i in range(SHARDS)))
 
         def client(name: str, num_workers: int = 0, **request: Any) -> Client:
             return lambda: bench.client(
@@ -245,7 +245,7 @@ def aistore_blog(bench: Bench) -> None:
             _times(bench, group, f"{name}: objects/s, over aistore's", found, answers[original])
 
 
-def _shard(number: int) -> bytes:
+def shard(number: int) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         for i in range(SHARD_SAMPLES):
@@ -260,8 +260,8 @@ def aistore_shards(bench: Bench) -> None:
     """Tar shards of small samples."""
     group = f"aistore: {SHARDS} shards of {SHARD_SAMPLES} samples (1 KiB jpg + cls), aisnode"
     with AistoreCluster() as cluster:
-        contents = ((f"shard-{i:03d}.tar", _shard(i)) for i in range(SHARDS))
-        _put_all(cluster, "shards", contents)
+        contents = ((f"shard-{i:03d}.tar", shard(i)) for i in range(SHARDS))
+        put_all(cluster, "shards", contents)
 
         def client(package: str, num_workers: int) -> Client:
             return lambda: bench.client(
@@ -337,7 +337,7 @@ def aistore_listing(bench: Bench) -> None:
     count = bench.effort.aistore_small_objects
     group = f"aistore: listing {count:,} names, aisnode"
     bucket = Bucket(name="names", object_count=count, sizes_bytes=(1,))
-    with AistoreCluster() as cluster, _stored(cluster, bucket):
+    with AistoreCluster() as cluster, stored_in(cluster, bucket):
 
         def client(name: str, **request: Any) -> Client:
             return lambda: bench.client(

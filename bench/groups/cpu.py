@@ -6,15 +6,12 @@ import contextlib
 import functools
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench import objects
 from bench.harness import (
-    BATCH_SIZE,
     LATENCY_S,
-    Answer,
     Bench,
     Client,
     Connections,
@@ -25,27 +22,10 @@ from bench.harness import (
 from bench.objects import Bucket
 from testing.servers import Certificates
 
-KEPT_OBJECTS = 4 * BATCH_SIZE  # what read_batches has at the same time: some batches
-
 
 def _epoll(bench: Bench, url: str, bucket: Bucket, connections: Connections) -> Client:
     tls = ("tls",) if url.startswith("https:") else ()
-
-    def run() -> Answer:
-        with tempfile.NamedTemporaryFile("w", suffix=".paths") as file:
-            file.write("\n".join(bucket.media_paths(objects.GENERATION)))
-            file.flush()
-            return bench.program(
-                "bench/headrace-bench-epoll",
-                url.rsplit(":", 1)[1],
-                file.name,
-                str(connections.count),
-                str(bench.effort.duration_s),
-                str(KEPT_OBJECTS),
-                *tls,
-            )
-
-    return run
+    return lambda: bench.yardstick("epoll", url, bucket, *tls, connection_count=connections.count)
 
 
 def _costs(
