@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
-import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from headrace._base.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from headrace._base.imported import imported
 from headrace._base.options import require
 
 __all__ = ["OnError", "is_of_the_data", "require_on_error"]
@@ -100,6 +100,5 @@ def _status_of(error: BaseException) -> Any:
 
 def _of_a_device() -> tuple[type[BaseException], ...]:
     """Return torch's exceptions about a device: its memory, and whatever has stopped it."""
-    torch = sys.modules.get("torch")
-    names = ("OutOfMemoryError", "AcceleratorError")
-    return tuple(getattr(torch, name) for name in names if hasattr(torch, name))
+    kinds = [imported("torch", name) for name in ("OutOfMemoryError", "AcceleratorError")]
+    return tuple(kind for kind in kinds if kind is not None)

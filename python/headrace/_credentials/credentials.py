@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from headrace import _engine
 from headrace._base.errors import InvalidArgumentError, text_of
+from headrace._base.imported import imported
 from headrace._base.options import AwsKeys, BearerToken, Environment, host_of, provider_of, require
 from headrace._credentials.aws_configuration import AwsConfiguration
 from headrace._process import process
@@ -243,5 +243,5 @@ def _is_googles_own(endpoint: str) -> bool:
 
 
 def _is_anonymous(credentials: object) -> bool:
-    module = sys.modules.get("google.auth.credentials")
-    return module is not None and isinstance(credentials, module.AnonymousCredentials)
+    anonymous = imported("google.auth.credentials", "AnonymousCredentials")
+    return anonymous is not None and isinstance(credentials, anonymous)

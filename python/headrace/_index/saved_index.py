@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from headrace import _engine
+from headrace._base.imported import imported
 from headrace._engine import ObjectIndex, ObjectInfo
 from headrace._store.location import Url, object_at
 from headrace._store.store import Store
@@ -42,8 +42,8 @@ def reduce(index: ObjectIndex) -> tuple[Any, ...]:
     it carries the bytes.
     """
     descriptor = _engine.index_descriptor(index)
-    context = sys.modules.get("multiprocessing.context")
-    child = None if context is None else context.get_spawning_popen()
+    spawning = imported("multiprocessing.context", "get_spawning_popen")
+    child = None if spawning is None else spawning()
     if child is None or descriptor < 0:
         return _from_image, (_engine.index_image(index),)
     return _from_descriptor, (_duplicate_for(child, descriptor),)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
+
+from headrace._base.imported import imported
 
 _arranged: dict[Callable[[], object], int] = {}  # for which process
 
 
 def before_child_exits(do: Callable[[], object], priority: int) -> None:
     """See to it, once for each process; what has the higher priority comes first."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is None or sys.modules["multiprocessing.process"].parent_process() is None:
+    parent = imported("multiprocessing.process", "parent_process")
+    finalize = imported("multiprocessing.util", "Finalize")
+    if finalize is None or parent is None or parent() is None:
         return
     if _arranged.get(do) != os.getpid():
         _arranged[do] = os.getpid()
-        util.Finalize(None, do, exitpriority=priority)
+        finalize(None, do, exitpriority=priority)

@@ -8,11 +8,11 @@ cross to another process, where a new client is made of them.
 from __future__ import annotations
 
 import importlib
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from headrace import InvalidArgumentError
+from headrace._base.imported import imported
 from headrace._base.options import read_environment
 
 __all__ = [
@@ -43,8 +43,8 @@ def settings_of(client: Any) -> GoogleClientSettings | None:
     or if its requests go through a session of the caller's own.
     """
     # The owner of such a client has imported its module.
-    storage = sys.modules.get("google.cloud.storage")
-    if storage is None or not issubclass(type(client), storage.Client):
+    kind = imported("google.cloud.storage", "Client")
+    if kind is None or not issubclass(type(client), kind):
         return None
     session = client._http_internal
     if session is not None and not _is_googles_session(session):
@@ -113,5 +113,4 @@ class PickledClient:
 
 
 def _is_googles_session(session: Any) -> bool:
-    module = sys.modules.get("google.auth.transport.requests")
-    return module is not None and type(session) is module.AuthorizedSession
+    return type(session) is imported("google.auth.transport.requests", "AuthorizedSession")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 from typing import Any
@@ -24,20 +25,21 @@ class GlobalGenerators:
 
     def __init__(self) -> None:
         self._own: Any = None  # the generator that takes the place of NumPy's own
-        self._numpy: Any = None
+        self._numpy: Any = None  # its module of random numbers
         self._before: tuple[Any, Any, Any] | None = None
 
     def __enter__(self) -> GlobalGenerators:
-        self._numpy = sys.modules.get("numpy")
+        # Not its attribute, which is not there yet while another thread imports NumPy.
+        self._numpy = importlib.import_module("numpy.random") if "numpy" in sys.modules else None
         if get_worker_info() is not None:
             return self
         # Exchanging NumPy's generator takes 1 µs, saving and restoring its state 100 µs.
         theirs = None
         if self._numpy is not None:
             if self._own is None:
-                self._own = self._numpy.random.MT19937(0)
-            theirs = self._numpy.random.get_bit_generator()
-            self._numpy.random.set_bit_generator(self._own)
+                self._own = self._numpy.MT19937(0)
+            theirs = self._numpy.get_bit_generator()
+            self._numpy.set_bit_generator(self._own)
         self._before = random.getstate(), torch.default_generator.get_state(), theirs
         return self
 
@@ -46,7 +48,7 @@ class GlobalGenerators:
         random.seed(seed)
         torch.default_generator.manual_seed(seed)
         if self._numpy is not None:
-            self._numpy.random.seed(seed & 0xFFFFFFFF)
+            self._numpy.seed(seed & 0xFFFFFFFF)
 
     def __exit__(self, *_: object) -> None:
         if self._before is None:
@@ -55,4 +57,4 @@ class GlobalGenerators:
         random.setstate(of_python)
         torch.default_generator.set_state(of_torch)
         if of_numpy is not None:
-            self._numpy.random.set_bit_generator(of_numpy)
+            self._numpy.set_bit_generator(of_numpy)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from typing import Any
+
+from headrace._base.imported import imported
 
 __all__ = [
     "etl_config",
@@ -21,7 +22,7 @@ __all__ = [
 
 def sdk_class(module: str, name: str) -> Any:
     """Return a class of a module that is imported already, or None."""
-    return getattr(sys.modules.get(f"aistore.sdk.{module}"), name, None)
+    return imported(f"aistore.sdk.{module}", name)
 
 
 def is_bucket(source: Any) -> bool:
