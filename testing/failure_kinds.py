@@ -29,6 +29,10 @@ _WRONG_BYTES = re.compile(r"CorruptDataError|\bkCorrupt\b")
 _OF_CHILD = re.compile(r"waitpid|waitstatus|\bstatus\b|\.wait\(")
 # The statement in a traceback that a child printed.
 _IN_CHILD = re.compile(r'^(?:E\s+)?  File ".*", line \d+, in .*\n(?:E\s+)?    (assert .*)$', re.M)
+# The last exception of a traceback that a child printed.
+_RAISED_IN_CHILD = re.compile(
+    r"^((?:E\s+)?)Traceback \(most recent call last\):\n(?:\1\s+.*\n)+\1([\w.]+)", re.M
+)
 # Assertions about content, by what their statements call or compare.
 _ABOUT_CONTENT = re.compile(
     r"torch\.equal|array_equal|assert_close|allclose|\bcmp\b|crc|checksum|digest|md5|sha256"
@@ -46,7 +50,7 @@ def kind_of(
 
     Args:
         error: what ended the test.
-        told: all that the report says, with what the test printed.
+        told: all that the report says but for the source, with what the test printed.
         statement: the one that failed.
         of_content: bytes, tensors or arrays were compared and differed.
         searched: hypothesis found the example.
@@ -62,6 +66,9 @@ def kind_of(
         return "end of a child"
     if searched:
         return "hypothesis"
+    raised = [name for _, name in _RAISED_IN_CHILD.findall(told)]
+    if raised and raised[-1] != "AssertionError":
+        return f"exception {raised[-1]} in a child"
     if isinstance(error, (AssertionError, pytest.fail.Exception)):
         return ASSERTION
     return f"exception {type(error).__name__}"
@@ -99,7 +106,9 @@ def pytest_runtest_makereport(
     of_content = item.config.stash.get(_content_was_compared, False)
     item.config.stash[_content_was_compared] = False
     if report.failed and call.excinfo is not None:
-        told = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
+        # Source that has a word such as TimeoutExpired says nothing of what has happened.
+        told_lines = (line for line in report.longreprtext.splitlines() if line.startswith("E"))
+        told = "\n".join([*told_lines, *(text for _, text in report.sections)])
         kind = kind_of(
             call.excinfo.value,
             told,

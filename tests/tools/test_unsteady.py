@@ -89,6 +89,25 @@ def test_bytes_in_a_child():
     done = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
+def test_exception_in_a_child():
+    import subprocess, sys
+    runs("exception_in_a_child")
+    pathlib.Path("child.py").write_text("assert True\\n{}['a']")
+    done = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True)
+    assert done.returncode == 0, f"code {done.returncode}\\n{done.stderr}"
+
+def test_assertion_in_a_child_once():
+    import signal, subprocess, sys
+    path = pathlib.Path("child.py")
+    path.write_text(f"assert {runs('assertion_in_a_child_once')} != 1")
+    child = subprocess.Popen([sys.executable, str(path)], stderr=subprocess.PIPE, text=True)
+    try:
+        _, told = child.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGABRT)
+        raise AssertionError("no end, nor a CorruptDataError") from None
+    assert child.returncode == 0, f"code {child.returncode}\\n{told}"
+
 def test_set_of_bytes():
     assert {b"ab"} == {b"ab" if runs("set_of_bytes") > 1 else b"ac"}
 
@@ -192,6 +211,13 @@ def test_tests_that_fail_once_are_unsteady_and_told_with_their_first_output(suit
     assert "<failure" not in (suite.reports / "pytest.xml").read_text()
 
 
+def test_what_the_source_of_a_test_names_is_no_kind_of_its_failure(suite: Suite) -> None:
+    suite.list()
+    code, told = suite.judge("assertion_in_a_child_once")
+    assert code == 0, told
+    assert suite.runs("assertion_in_a_child_once") == 3
+
+
 def test_what_fails_alone_too_or_is_listed_for_longer_than_seven_days_has_failed(
     suite: Suite,
 ) -> None:
@@ -212,6 +238,7 @@ def test_all_other_kinds_of_failures_count_at_once_and_are_not_run_again(suite: 
         "crash_of_a_child": "crash",
         "signal_of_a_child": "crash",
         "end_of_a_child": "end of a child",
+        "exception_in_a_child": "exception KeyError in a child",
         "bytes_in_a_child": "wrong bytes",
         "set_of_bytes": "wrong bytes",
         "bytes": "wrong bytes",
