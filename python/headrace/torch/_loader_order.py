@@ -85,12 +85,14 @@ def ordered(
         )
         return _by_them(source, batch_sampler, "batch_sampler", None, False, seed, ranks)
     part = source.parts[0]
-    if not source.is_counted:
+    if mixture is not None and not source.is_counted:
         given = {"max_batch_bytes": max_batch_bytes is not None}
-        _refuse("the dataset", "has samples that nobody has counted", given)
+        _refuse("the mixture", "has samples that nobody has counted", given)
     batch_size, max_batch_bytes = _limits(source, batch_size, max_batch_bytes)
     batching: Batching
-    if max_batch_bytes is None:
+    if isinstance(part, WholePart) and mixture is None:
+        batching = ByWhole(part, batch_size, max_batch_bytes, drop_last)
+    elif max_batch_bytes is None:
         assert batch_size is not None
         batching = BySize(batch_size, drop_last)
     else:
@@ -111,9 +113,7 @@ def ordered(
                 assert batch_size is not None
                 batching = ByDrawn(source.of_datasets, batch_size, drop_last)
         elif isinstance(part, WholePart):
-            assert batch_size is not None
             drawn = part.drawn(shuffle=rule.shuffle)
-            batching = ByWhole(part, batch_size, drop_last)
         place = Place(source, seed, rule.shuffle, drawn)
         return Ordered(place=place, batching=batching, ranks=ranks, seed=seed)
     if mixture is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
@@ -25,7 +27,7 @@ from headrace.torch._pinning import Pinning
 from headrace.torch._shard_stream import ShardStream
 from headrace.torch._token_dataset import TokenDataset
 from headrace.torch._unit_reads import UnitPart
-from headrace.torch._units import Units, numbers_below
+from headrace.torch._units import Units, by_value, numbers_below
 from headrace.torch._whole_part import WholePart
 
 __all__ = ["Reads", "Source", "Together", "source_of"]
@@ -54,14 +56,14 @@ class Source:
 
     Args:
         parts: the datasets.
-        numbers: the objects to read, as positions in the concatenated parts; None: each one once.
+        numbers: the objects to read, as numbers of the concatenated parts; None: each one once.
         units: what an order has to know of each dataset; None: none is read in units.
     """
 
     def __init__(
         self,
         parts: Sequence[Part],
-        numbers: torch.Tensor | None,
+        numbers: Numbers | None,
         units: Sequence[Units] | None = None,
     ) -> None:
         self.parts = parts
@@ -74,8 +76,8 @@ class Source:
             part.units.samples if isinstance(part, UnitPart) else len(part.objects)
             for part in parts
         ]
-        self._ends = torch.tensor(numbered, device="cpu").cumsum(0)
-        self._begins = [0, *self._ends.tolist()[:-1]]
+        self.row = _Row(numbered)
+        """Of the numbers that the parts have."""
         objects = sum(len(part.objects) for part in parts)
         self._count = objects if numbers is None else len(numbers)
 
@@ -90,8 +92,7 @@ class Source:
         hashed = hashlib.sha256()
         for part in self.parts:
             hashed.update(f"{len(part.objects)} {part._fingerprint} ".encode())
-        if self.numbers is not None:
-            hashed.update(self.numbers.numpy().tobytes())
+        _hash(hashed, self.numbers)
         return hashed.hexdigest()
 
     @property
@@ -196,10 +197,13 @@ class Source:
         return makers
 
     def require_sizes(self, argument: str) -> None:
-        """Check that the sizes of all objects are known, as this argument needs them."""
+        """Check that the sizes of all objects are known, as this argument needs them.
+
+        Those of samples that nobody has counted are known once they were read.
+        """
         for part in self.parts:
             require(
-                part.objects.total_size_bytes is not None,
+                part.objects.total_size_bytes is not None or isinstance(part, WholePart),
                 f"{argument} needs the sizes of all objects, and {part!r} does not know them: a "
                 "listing does, and MapDataset.from_table(..., check=True) asks the stores",
             )
@@ -242,7 +246,9 @@ class Source:
             found = torch.frombuffer(values, dtype=_TYPES[values.format])
             columns.append(found.to(torch.float64))
         numbers = torch.cat(columns)
-        return numbers if self.numbers is None else numbers[self.numbers]
+        if self.numbers is None:
+            return numbers
+        return numbers[self.numbers[torch.arange(len(self), device="cpu")]]
 
     def sum_bytes(self, indices: Sequence[int]) -> int:
         """Return how many bytes these objects have together."""
@@ -282,14 +288,65 @@ class Source:
             numbers = self.numbers[numbers]
         if len(self.parts) == 1:
             return [(self.parts[0], numbers.numpy(), None)]
-        owners = torch.from_numpy(numbers_below(self._ends.numpy(), numbers.numpy()))
         shares: list[tuple[Part, Any, list[int] | None]] = []
-        for owner in sorted(set(owners.tolist())):
-            places = (owners == owner).nonzero().squeeze(1)
-            local = (numbers[places] - self._begins[owner]).numpy()
+        for owner, places, local in self.row.owned(numbers.numpy()):
             everything = len(places) == len(numbers)
             shares.append((self.parts[owner], local, None if everything else places.tolist()))
         return shares
+
+
+class _Row:
+    """Numbers of several owners, one owner after the other: so many of each."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self.begins = [0, *itertools.accumulate(counts)]
+        self._ends = numpy.array(self.begins[1:])
+
+    @property
+    def size(self) -> int:
+        return self.begins[-1]
+
+    def owned(self, numbers: Any) -> Iterator[tuple[int, Any, Any]]:
+        """Yield each owner of some of these numbers: their places, and its own numbers of them."""
+        for owner, places in by_value(numbers_below(self._ends, numbers)):
+            yield owner, places, numbers[places] - self.begins[owner]
+
+
+class _Picked:
+    """Which numbers several sources have, one source after the other."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._row = _Row(
+            [each.row.size if each.numbers is None else len(each.numbers) for each in sources]
+        )
+        self._parts = _Row([each.row.size for each in sources])
+
+    def __len__(self) -> int:
+        return sum(len(each) for each in self._sources)
+
+    def __getitem__(self, indices: torch.Tensor) -> torch.Tensor:
+        found = torch.empty_like(indices)
+        for owner, places, local in self._row.owned(indices.numpy()):
+            own, chosen = torch.from_numpy(local), self._sources[owner].numbers
+            own = own if chosen is None else chosen[own]
+            found[torch.from_numpy(places)] = own + self._parts.begins[owner]
+        return found
+
+    def hash_into(self, hashed: Any) -> None:
+        for each in self._sources:
+            hashed.update(f"{each.row.size} ".encode())
+            _hash(hashed, each.numbers)
+
+
+Numbers = torch.Tensor | _Picked
+
+
+def _hash(hashed: Any, numbers: Numbers | None) -> None:
+    if isinstance(numbers, _Picked):
+        numbers.hash_into(hashed)
+    elif numbers is not None:
+        hashed.update(numbers.numpy().tobytes())
 
 
 class Together:
@@ -415,18 +472,7 @@ def _together(sources: list[Source]) -> Source:
     parts = [part for source in sources for part in source.parts]
     if all(source.numbers is None for source in sources):
         return Source(parts, None)
-    require(
-        all(source.is_counted for source in sources),
-        "a Subset says which samples by their numbers, and another dataset beside it has samples "
-        "that nobody has counted: give an index of its members as the source (`headrace index`)",
-    )
-    numbers, begin = [], 0
-    for source in sources:
-        size = sum(len(part.objects) for part in source.parts)
-        own = torch.arange(size, device="cpu") if source.numbers is None else source.numbers
-        numbers.append(own + begin)
-        begin += size
-    return Source(parts, torch.cat(numbers))
+    return Source(parts, _Picked(sources))
 
 
 def _require_no_own_order(stream: Any) -> None:

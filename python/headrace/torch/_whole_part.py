@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
@@ -29,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["ByDrawn", "ByWhole", "Uncounted", "WholePart"]
 
 _SAMPLE_BITS = 34  # of the number of a sample; the others are those of its shard
+_COUNT = (
+    "give an index of the members as the source (`headrace index`, or headrace.index_members; of "
+    "compressed shards, the JSON of webdataset's wids)"
+)
 _ENDLESS = 1 << 60  # samples: more than an epoch can have
 Found = tuple[int, dict[str, Any]] | HeadraceError
 """The seed and the fields of a sample, or why the rest of a shard cannot be read."""
@@ -201,12 +204,20 @@ class ByWhole:
     """Batches of the samples of a rank's shards, as they come."""
 
     part: WholePart
-    batch_size: int
+    batch_size: int | None
+    max_bytes: int | None
     drop_last: bool
     is_counted_by_making = False
 
     def steps(self, place: Place, rank: int, world_size: int) -> _WholeSteps:
-        return _WholeSteps(self, _Coming(self.part, place, place.seed, Ranks(rank, world_size)))
+        coming = _Coming(self.part, place, place.seed, Ranks(rank, world_size))
+        require(
+            world_size == 1 or self.max_bytes is None,
+            f"nobody knows how many batches of max_batch_bytes the shards of {coming.stream!r} "
+            f"have, and {world_size} ranks must take the same number of steps: {_COUNT}, or give "
+            "batch_size alone",
+        )
+        return _WholeSteps(self, coming)
 
 
 @dataclass(frozen=True)
@@ -259,9 +270,7 @@ class _Coming:
         require(
             world_size == 1 or stream._epoch_samples is not None,
             f"nobody knows how many samples the shards of {stream!r} have, and {world_size} ranks "
-            "must take the same number of steps: give an index of the members as the source "
-            "(`headrace index`, or headrace.index_members; of compressed shards, the JSON of "
-            "webdataset's wids), or say how many samples an epoch has "
+            f"must take the same number of steps: {_COUNT}, or say how many samples an epoch has "
             "(ShardStream(..., epoch_samples=...))",
         )
 
@@ -300,9 +309,9 @@ class _Coming:
             "all ranks"
         )
 
-    def state(self, reader: WholeReader) -> list[Any]:
-        """Return what a state has of this rank."""
-        return [self.stream._state_of(reader.now())]
+    def state(self, now: Start) -> list[Any]:
+        """Return what a state has of this rank, given where it is."""
+        return [self.stream._state_of(now)]
 
     def next_state(self, reader: WholeReader) -> list[Any] | None:
         """Return where the next epoch begins, if it goes on where this one has ended."""
@@ -367,7 +376,8 @@ class _WholeSteps:
             return False
         # With other ranks than there were, fewer samples than ranks may be left.
         is_counted = self._coming.stream._epoch_samples is not None
-        return spot.sampler is None or not is_counted or self.step_count(spot) > 0
+        least = (self._by.batch_size or 1) if self._by.drop_last else 1
+        return spot.sampler is None or not is_counted or self._left(spot) >= least
 
     def _is_end(self, spot: Spot) -> bool:
         return bool((spot.sampler or {}).get("is_end", False))
@@ -375,16 +385,24 @@ class _WholeSteps:
     def step_count(self, spot: Spot) -> int:
         if self._is_end(spot):
             return 0
-        stream = self._coming.stream
+        stream, by = self._coming.stream, self._by
         if stream._epoch_samples is None:
             raise TypeError(
-                f"nobody knows how many samples the shards of {stream!r} have, and so how "
-                "many batches there are: give an index of the members as the source (`headrace "
-                "index`, or headrace.index_members), or ShardStream(..., epoch_samples=...)"
+                f"nobody knows how many samples the shards of {stream!r} have, and so how many "
+                f"batches there are: {_COUNT}, or ShardStream(..., epoch_samples=...)"
             )
+        if by.max_bytes is not None or by.batch_size is None:
+            raise TypeError(
+                f"nobody knows how large the samples in the shards of {stream!r} are, and so how "
+                f"many batches there are: {_COUNT}, or batch_size alone"
+            )
+        left, size = self._left(spot), by.batch_size
+        return left // size if by.drop_last else -(-left // size)
+
+    def _left(self, spot: Spot) -> int:
+        """Return how many samples are left of `epoch_samples` for this rank."""
         start = self._start(spot)
-        left, size = start.share[1] - start.yielded, self._by.batch_size
-        return left // size if self._by.drop_last else -(-left // size)
+        return start.share[1] - start.yielded
 
     def _start(self, spot: Spot) -> Start:
         [readers] = _readers(spot, 1)
@@ -393,31 +411,54 @@ class _WholeSteps:
     def slices(self, spot: Spot) -> Iterator[Slice]:
         if not self.has_step(spot):
             return
-        by, position = self._by, spot.position
+        position = spot.position
         reader = WholeReader(self._start(spot))
-        numbers, least = self._coming.numbers(reader), by.batch_size if by.drop_last else 1
-        batch, failure = list(islice(numbers, by.batch_size)), None
+        batches = self._batches(reader)
+        batch, failure = next(batches, None), None
         require(
             reader.yielded > 0 or position > 0,
             f"there is no batch: the shards of {self._coming.stream!r} have no sample",
         )
-        while len(batch) >= least:
-            begin, position = position, position + len(batch)
-            after: dict[str, Any] = {"is_end": False, "readers": [self._coming.state(reader)]}
+        while batch is not None:
+            numbers, behind = batch
+            begin, position = position, position + len(numbers)
+            after: dict[str, Any] = {"is_end": False, "readers": [self._coming.state(behind)]}
+            following = None
             try:
-                following = list(islice(numbers, by.batch_size))
+                following = next(batches, None)
             except Exception as error:
                 failure = error  # of the step that follows
-            if failure is None and len(following) < least:
+            if failure is None and following is None:
                 ended = self._coming.next_state(reader)
                 after = {"is_end": True, "next": ended and {"readers": [ended]}}
-            yield Slice(range(begin, position), Spot(position, (), after), batch)
+            yield Slice(range(begin, position), Spot(position, (), after), numbers)
             if failure is not None:
                 try:
                     raise failure
                 finally:
                     failure = None  # its traceback refers to this frame
             batch = following
+
+    def _batches(self, reader: WholeReader) -> Iterator[tuple[list[int], Start]]:
+        """Yield the numbers of each batch, and where the reader is behind its samples."""
+        by, behind = self._by, reader.start
+        batch: list[int] = []
+        size_bytes = 0
+        for number in self._coming.numbers(reader):
+            if by.max_bytes is not None:
+                size = by.part.size_bytes(number)
+                if batch and size_bytes + size > by.max_bytes:
+                    yield batch, behind
+                    batch, size_bytes = [], 0
+                size_bytes += size
+            batch.append(number)
+            if len(batch) == by.batch_size:
+                yield batch, reader.now()
+                batch, size_bytes = [], 0
+            elif by.max_bytes is not None:
+                behind = reader.now()
+        if batch and not by.drop_last:
+            yield batch, reader.now()
 
 
 class _DrawnSteps:
@@ -452,7 +493,7 @@ class _DrawnSteps:
                     require(number is not None, "the state says that its readers have no sample")
                     indices[at] = order.begins[part] + (number or 0)
             state: dict[str, Any] = {
-                "readers": [coming[each].state(readers[each]) for each in coming]
+                "readers": [coming[each].state(readers[each].now()) for each in coming]
             }
             if not self.has_step(after):
                 ended = [coming[each].next_state(readers[each]) for each in coming]
