@@ -156,6 +156,43 @@ def test_a_forked_child_exits_like_any_interpreter(
     assert out == "child\nchild\nparent\n"
 
 
+def test_a_fork_waits_for_the_imports_of_the_credentials_thread(
+    run_child: RunChild, server: FaultServer
+) -> None:
+    """The child, too, can import what the parent was importing."""
+    run_child(
+        """
+        import os, threading
+        begun, wanted, at_fork = (threading.Event() for _ in range(3))
+        os.register_at_fork(before=at_fork.set)  # runs behind those that come later
+        from in_child import *
+
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "google.oauth2.service_account":
+                    begun.set()
+                    wanted.wait()
+                    at_fork.wait(1)  # a fork that does not wait comes now
+
+        class Account:
+            valid, token, expiry = True, "token", None
+            def refresh(self, request): pass
+
+        sys.meta_path.insert(0, Finder())
+        store = open_store(credentials=Account())
+        reader = threading.Thread(target=lambda: use(store))
+        reader.start()
+        begun.wait()
+        wanted.set()
+        pid = fork(lambda: use(store))
+        reap(pid)
+        reader.join()
+        use(store)
+        """,
+        server.url,
+    )
+
+
 def test_the_server_sees_the_parents_end_while_a_child_lives(
     tmp_path: Path, server: FaultServer
 ) -> None:

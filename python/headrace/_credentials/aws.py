@@ -14,6 +14,7 @@ from typing import Any
 from headrace import _engine
 from headrace._base.errors import text_of
 from headrace._credentials.aws_configuration import AwsConfiguration
+from headrace._process import process
 from headrace._process.credentials_thread import CredentialsThread
 
 __all__ = ["aws_credentials", "find_in_chain"]
@@ -111,7 +112,8 @@ def find_in_chain(aws: AwsConfiguration) -> Any:
     Raises:
         Exception: of botocore's; or there is no botocore.
     """
-    import botocore.session
+    with process.importing():
+        import botocore.session
 
     session = botocore.session.get_session()
     # Not the session's own variables: with these it would pass over the environment.

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
+from headrace._process import process
 from headrace._process.credentials_thread import CredentialsThread
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _GoogleSource:
 
     def renew(self, engine_copy: _engine.Credentials) -> None:
         """Give the engine a token that it has not had yet, or say why there is none."""
+        _import_all()
         import google.auth.exceptions
 
         try:
@@ -78,6 +80,15 @@ class _GoogleSource:
         expiry = source.expiry.replace(tzinfo=datetime.UTC)
         left = expiry - datetime.datetime.now(datetime.UTC)
         return source.token, left.total_seconds()
+
+
+def _import_all() -> None:
+    """Import what google-auth would import where it is needed, while no fork can begin."""
+    with process.importing():
+        import google.auth.compute_engine
+        import google.auth.transport.requests
+        import google.oauth2.credentials
+        import google.oauth2.service_account  # noqa: F401
 
 
 def _find_default() -> GoogleCredentials:

@@ -108,28 +108,43 @@ class _Process:
 
 _process = _Process()
 _threads_at_fork = False
+_importing = threading.RLock()
 
 
 def _before_fork() -> None:
     global _threads_at_fork
+    _importing.acquire()
     _threads_at_fork = threading.active_count() > 1
 
 
 def _after_fork_in_child() -> None:
-    # Also the lock is new: at the fork another thread may have held the old one.
-    global _process
+    # Also the locks are new: at the fork another thread may have held the old ones.
+    global _importing, _process
+    _importing = threading.RLock()
     options, lost_threads = _process.options, _process.lost_threads
     _process = _Process()
     _process.options = options
     _process.lost_threads = lost_threads or _threads_at_fork
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _importing.release(),
+    after_in_child=_after_fork_in_child,
+)
 
 
 def lock() -> AbstractContextManager[object]:
     """Return the lock of this process for making what is made once."""
     return _process.lock
+
+
+def importing() -> AbstractContextManager[object]:
+    """Return what a thread of this package holds while it imports others.
+
+    A fork waits for that: in the child, nobody would ever end these imports.
+    """
+    return _importing
 
 
 def configure(

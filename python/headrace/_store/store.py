@@ -1139,7 +1139,7 @@ def _tensor_bytes(data: Any) -> Any:
         return data
     if data.device.type != "cpu" or not data.is_contiguous():
         raise InvalidArgumentError("the tensor must be contiguous and on the CPU")
-    return data.detach().reshape(-1).view(torch.uint8).numpy()
+    return data.detach().reshape(-1).view(imported("torch", "uint8")).numpy()
 
 
 def _writable(buffer: Any) -> Any:

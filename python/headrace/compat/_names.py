@@ -63,7 +63,7 @@ def install(*, force: bool = False) -> None:
                 "headrace.compat.install() before, or headrace.compat.install(force=True)",
                 name=PLUGIN,
             )
-    for name in [name for name in sys.modules if _is_redirected(name)]:
+    for name in filter(_is_redirected, list(sys.modules)):  # other threads import, too
         del sys.modules[name]
     sdk = sys.modules.get(_SDK)
     if sdk is not None and hasattr(sdk, "pytorch"):
