@@ -106,8 +106,12 @@ void Connection::check_stall(steady_clock::time_point now) {
       ::recv(socket_.native_handle(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
     ::shutdown(socket_.native_handle(), SHUT_RD);
   }
-  // The sender is too slow or pauses: take what has arrived, and count it as progress.
-  if (wake_at_bytes_ > 1 && socket_.is_open()) wake_at(1);
+  // The sender is too slow or pauses: take what has arrived, and count it as progress. The next
+  // sweep judges: it may be this thread that stood still, for longer than a body may stall.
+  if (wake_at_bytes_ > 1 && socket_.is_open()) {
+    wake_at(1);
+    return;
+  }
   if (phase_ == Phase::kIdle || now - progress_since_ < allowance()) return;
   if (phase_ == Phase::kGoAhead) {
     goes_ahead_ = true;

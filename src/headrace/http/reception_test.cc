@@ -279,6 +279,29 @@ TEST_P(PlayedAnswer, TheConnectionCountsItsUseFromTheEndOfTheBody) {
   EXPECT_EQ(connection_->last_used(), clock_.now());
 }
 
+// As after this process, or the whole machine, has stood still.
+TEST_P(PlayedAnswer, OfWhichAPartIsGatheredInTheSocketHasNotStalled) {
+  const std::string body = some_bytes(900'000);
+  const auto sweep_after = [this](std::chrono::minutes pause) {
+    clock_.advance(pause);
+    connection_->check_stall(clock_.now());
+    turns();
+  };
+  ask();
+  server_.send({head(body.size()), body.substr(0, 10'000)});
+  turns();
+  sweep_after(std::chrono::minutes(0));
+  server_.send({body.substr(10'000, 10'000)});
+  turns();
+  EXPECT_LT(got_.size(), 20'000u) << "the rest is gathered";
+  sweep_after(std::chrono::minutes(10));
+  EXPECT_FALSE(done_);
+  EXPECT_EQ(got_, body.substr(0, 20'000));
+  for (int sweep = 0; sweep < 3; ++sweep) sweep_after(std::chrono::minutes(10));
+  ASSERT_TRUE(done_.has_value());
+  EXPECT_THAT(*done_, FailsWith(Code::kTimedOut, HasSubstr("the body stalled")));
+}
+
 TEST_P(PlayedAnswer, OfOddRecordsAndNewKeysComesWhole) {
   if (!GetParam()) GTEST_SKIP() << "there are no records";
   const std::string body = some_bytes(150'000);
