@@ -22,6 +22,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 import headrace
 from testing.faultserver.client import FaultServer
@@ -53,6 +54,10 @@ hypothesis.settings.register_profile(
     "headrace", deadline=None, max_examples=SEARCHED or 50, derandomize=not SEARCHED
 )
 hypothesis.settings.load_profile("headrace")
+if not SEARCHED:
+    # It also tries constants of modules that are imported by now: which ones depends on the tests
+    # that the process has run before.
+    providers._get_local_constants = lambda: providers._local_constants
 
 STORES = ["file", "gcs"]
 OTHER_STORES = ["fake-gcs-server", "s3", "ais"]

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/test_environment.sh
-tools/fuzz.sh "${SOAK_FUZZ_S:-600}"
+FUZZ_SEED=0 tools/fuzz.sh "${SOAK_FUZZ_S:-600}"
 HEADRACE_EXAMPLES=${SOAK_EXAMPLES:-500} .venv/bin/python -m pytest tests --timeout=0 -m "hypothesis and not soak" "$@"
 HEADRACE_PROCESS_CYCLES=${SOAK_FORKS:-10000} \
   .venv/bin/python -m pytest tests/process --timeout=0 -m "soak or not soak" "$@"

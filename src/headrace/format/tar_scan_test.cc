@@ -5,7 +5,6 @@
 
 #include <random>
 
-#include "headrace/base/random.h"
 #include "headrace/format/tar_test_support.h"
 
 namespace headrace {
@@ -62,8 +61,7 @@ MATCHER_P2(Refuses, code, text, "") {
 }
 
 TEST(TarScan, FindsTheFilesOfRandomArchives) {
-  const auto seed = static_cast<unsigned>(random_number());
-  std::mt19937 random(seed);
+  std::mt19937 random(1);  // the same in each run
   const auto up_to = [&random](size_t most) {
     return static_cast<size_t>(std::uniform_int_distribution<size_t>(0, most)(random));
   };
@@ -91,9 +89,9 @@ TEST(TarScan, FindsTheFilesOfRandomArchives) {
     if (up_to(2) > 0 || archive.empty()) archive += tar_end();
     if (up_to(2) == 0) archive.resize((archive.size() + 10'239) / 10'240 * 10'240, '\0');
     const Result<Found> found = scan(archive);
-    ASSERT_TRUE(found) << found.error().message() << ", seed " << seed;
-    EXPECT_EQ(found->names, names) << "seed " << seed;
-    EXPECT_EQ(found->contents, contents) << "seed " << seed;
+    ASSERT_TRUE(found) << found.error().message();
+    EXPECT_EQ(found->names, names);
+    EXPECT_EQ(found->contents, contents);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "headrace/base/random.h"
 #include "headrace/format/tar.h"
 #include "headrace/format/tar_test_support.h"
 
@@ -79,9 +78,7 @@ TEST(TarWriter, NamesThatNoFileCanHaveAreRefused) {
 }
 
 TEST(TarWriter, WhatItWritesIsReadBack) {
-  const auto seed = static_cast<unsigned>(random_number());
-  SCOPED_TRACE(seed);
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(1);  // the same in each run
   const std::vector<std::string> letters = {"a", "Z", "/", ".", "ß", "字", " ", "\n", "="};
   std::string archive;
   std::vector<std::pair<std::string, uint64_t>> wanted;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -223,9 +222,11 @@ TEST_F(HedgedReadTest, AnswersOfTwoGenerationsNeverMix) {
     wait_for(*batch);
     for (size_t i = 0; i < targets.size(); ++i) {
       if (batch->slot(i).error) continue;  // it has changed between two requests
-      const std::set<char> letters(buffers[i].begin(), buffers[i].end());
-      EXPECT_THAT(letters, SizeIs(1)) << "round " << round << ", target " << i;
-      EXPECT_FALSE(letters.contains('?'));
+      // Without a loop of the test's own, which sanitizers make slow.
+      const char letter = buffers[i].front();
+      EXPECT_EQ(buffers[i].find_first_not_of(letter), std::string::npos)
+          << "round " << round << ", target " << i;
+      EXPECT_NE(letter, '?');
     }
   }
   EXPECT_GE(engine_.metrics().hedges_total, 1u);
@@ -244,7 +245,14 @@ TEST_F(HedgedReadTest, APageOfAListingIsHedged) {
   for (int i = 0; i < 5; ++i) server_.put(cat("o", i), "x");
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(take(store_->list({})));
   server_.faults(R"([{"match":{"kind":"list"},"count":1,"action":"stall_head"}])");
-  const Result<ColumnPage> page = take(store_->list({}));
+  const auto pending = store_->list({});
+  // Other pages meanwhile, as in wait_while_learning().
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!pending->wait_until(std::chrono::steady_clock::now(), MayBlock::on_this_thread())) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    ASSERT_TRUE(take(store_->list({})));
+  }
+  const Result<ColumnPage> page = take(pending);
   ASSERT_TRUE(page) << page.error().to_string();
   EXPECT_THAT(page->objects(), SizeIs(5));
   EXPECT_GE(engine_.metrics().hedges_won_total, 1u);
