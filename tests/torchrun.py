@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Completed", "command", "torchrun", "until_met"]
+__all__ = ["NOT_MET", "Completed", "command", "torchrun", "until_met"]
 
 # On a busy machine, gloo's ranks sometimes do not find each other (seen with torch 2.15, in four of
 # thirty starts under a load of 8). They have run nothing behind that, and begin again.
-_NOT_MET = "Gloo connectFullMesh failed"
+NOT_MET = "Gloo connectFullMesh failed"
 _STARTS = 8
 
 Completed = subprocess.CompletedProcess[str]
@@ -36,7 +36,7 @@ def until_met(start: Callable[[], list[Completed]]) -> str:
     """
     for _ in range(_STARTS):
         all_done = start()
-        if not any(done.returncode != 0 and _NOT_MET in done.stderr for done in all_done):
+        if not any(done.returncode != 0 and NOT_MET in done.stderr for done in all_done):
             break
     for done in all_done:
         assert done.returncode == 0, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -84,7 +84,7 @@ class ServerProcess:
                 self.stop()
                 raise
             self.stop()
-            taken = "address already in use" in self.output().lower()
+            taken = "already in use" in self.output().lower()  # MinIO says it of the port
             if not taken or attempt + 1 == attempts:
                 raise RuntimeError(f"{' '.join(command(self.port))} did not start: {self.output()}")
 

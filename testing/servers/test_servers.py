@@ -28,8 +28,9 @@ from testing.servers import (
     FakeGcsServer,
     MinioServer,
     Nginx,
+    process,
 )
-from testing.servers.process import REPOSITORY, ServerProcess
+from testing.servers.process import REPOSITORY, ServerProcess, free_port
 from testing.servers.s3_client import client_of
 
 
@@ -335,6 +336,20 @@ def test_a_taken_port_is_an_error_that_shows_the_servers_own_words() -> None:
         pytest.raises(RuntimeError, match="address already in use"),
     ):
         FakeGcsServer(port=first.port)
+
+
+@pytest.mark.parametrize("kind", [FakeGcsServer, MinioServer])
+def test_a_port_that_was_taken_since_is_replaced_by_another(
+    monkeypatch: pytest.MonkeyPatch, kind: type[FakeGcsServer | MinioServer]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = listening.getsockname()[1]
+        ports = [taken]
+        monkeypatch.setattr(
+            process, "free_port", lambda host: ports.pop() if ports else free_port(host)
+        )
+        with kind() as server:
+            assert server.port != taken
 
 
 def test_a_server_that_stops_listening_once_more_is_not_ready_yet(tmp_path: Path) -> None:

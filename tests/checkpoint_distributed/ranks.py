@@ -13,6 +13,8 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.torchrun import NOT_MET
+
 # Its children have these imported already. They are no daemons: some start processes themselves.
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOAD = [
@@ -120,7 +122,9 @@ def _main(
                 return
         pipe.send(("returned", function(rank, *args)))
     except BaseException as error:
-        pipe.send(("raised", "".join(traceback.format_exception_only(error)) + str(error)))
+        text = "".join(traceback.format_exception_only(error)) + str(error)
+        # Where the function has the ranks meet, such as by a Trainer.
+        pipe.send(("not met" if meeting_point is None and NOT_MET in text else "raised", text))
     finally:
         pipe.close()
         if dist.is_initialized():

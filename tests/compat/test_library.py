@@ -249,11 +249,12 @@ def _raise_value_error() -> None:
 def test_an_answers_error_is_ours_and_googles(
     server: FaultServer, objects: Objects, status: int, ours: type, googles: type
 ) -> None:
-    server.faults([{"match": {"kind": "media"}, "action": {"status": status}}])
-    # Being throttled is no failure: only the time ends that.
-    short = Retry(initial=0.001, maximum=0.001, timeout=0.1)
+    # Being throttled is no failure: only the time ends that, as where there is too little left.
+    until = {"retry_after_s": 3600} if status == 429 else {}
+    server.faults([{"match": {"kind": "media"}, "action": {"status": status, **until}}])
+    policy = Retry(initial=0.001, maximum=0.001, timeout=3000) if status == 429 else None
     with pytest.raises(googles) as raised:
-        download.download_single(None, BUCKET, "train/001", short if status == 429 else None)
+        download.download_single(None, BUCKET, "train/001", policy)
     headrace.shutdown()  # the pace that throttling has set is the host's
     error: Any = raised.value
     assert isinstance(error, ours)

@@ -34,7 +34,8 @@ def test_it_runs_from_an_empty_place(place: str, tmp_path: Path, fake_gcs: FakeG
             "STORAGE_EMULATOR_HOST": fake_gcs.url,
         }
     done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, "--timeout=480", "--inplace", str(copy)],
+        [sys.executable, "-c", EXECUTE, "--timeout=480", "--startup_timeout=480"]
+        + ["--inplace", str(copy)],
         env={**os.environ, **environment, "JUPYTER_PLATFORM_DIRS": "1", "HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from tests.keys import S3_KEYS
 # Retries at once: what is tried is what happens, not how long it takes. Only for what a time-out
 # ends are time-outs short: a busy machine runs into them, too.
 FAST = headrace.RetryOptions(max_attempts=3, initial_backoff_s=0.001, max_backoff_s=0.002)
+# Where time-outs are short, a server that did not answer is asked until a busy machine has time for
+# it.
+OFTEN = replace(FAST, max_attempts=30)
 
 OpenStore = Callable[..., headrace.Store]
 

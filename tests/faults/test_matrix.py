@@ -18,7 +18,7 @@ import pytest
 import headrace
 from testing.faultserver.client import FaultServer
 from tests.conformance.subject import but_for_time
-from tests.faults.conftest import FAST, OpenStore
+from tests.faults.conftest import FAST, OFTEN, OpenStore
 from tests.waiting import wait_until
 
 # For what a time-out ends.
@@ -26,8 +26,6 @@ SHORT = headrace.TimeoutOptions(first_byte_s=0.15, stall_s=0.15)
 PATIENT = headrace.TimeoutOptions()
 # Throttled requests go on until their deadline.
 SOON = headrace.TimeoutOptions(total_s=1.5)
-# The server that did not answer is asked until a busy machine has time for it.
-OFTEN = replace(FAST, max_attempts=30)
 
 DATA = bytes(i * 37 % 251 for i in range(100_000))
 OTHERS = {f"other-{i}": b"%d" % i * 1000 for i in range(5)}

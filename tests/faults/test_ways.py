@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 def all_calls(store: headrace.Store) -> None:
@@ -224,6 +233,7 @@ def test_an_emulators_endpoint_from_the_environment(
     assert all(not line["headers"].get("authorization") for line in server.log())
 
 
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
 def test_ipv6(server: FaultServer, open_store: OpenStore) -> None:
     with FaultServer(bind="::1") as six:
         six.bucket("bucket")

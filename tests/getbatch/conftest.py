@@ -13,7 +13,8 @@ from headrace import AisOptions, Sample
 from testing.faultserver.client import FaultServer
 from tests.faults.conftest import FAST
 
-# For answers that never come. No other test has time-outs that a busy machine could run into.
+# For answers that never come, with `OFTEN`. No other test has time-outs that a busy machine could
+# run into.
 SHORT = headrace.TimeoutOptions(first_byte_s=0.25, stall_s=0.25)
 COUNT = 40
 Mode = Literal["auto", "always", "never"]

@@ -13,6 +13,7 @@ import pytest
 import headrace
 from headrace import AisOptions
 from testing.faultserver.client import FaultServer
+from tests.faults.conftest import OFTEN
 from tests.getbatch.conftest import (
     COUNT,
     SHORT,
@@ -200,7 +201,7 @@ def test_whatever_goes_wrong_the_results_are_those_of_single_reads(
 @pytest.mark.parametrize("fault", ["stall_head", {"stall_after_bytes": 20_000}])
 def test_a_stall_ends_with_the_time_out(server: FaultServer, objects: Objects, fault: Any) -> None:
     server.faults([at_target(fault)])
-    store = open_store(server, timeout=SHORT)
+    store = open_store(server, timeout=SHORT, retry=OFTEN)
     infos = [*store.list("data/")]
     assert outcomes(store.read_many(infos)) == [*objects.values()]
     assert batches(server) == 1

@@ -12,7 +12,8 @@ from testing.faultserver.client import FaultServer
 from tests.faults.conftest import FAST
 from tests.process.conftest import run_child as run_child
 
-# For answers that never come. No other test has time-outs that a busy machine could run into.
+# For answers that never come, with `OFTEN`. No other test has time-outs that a busy machine could
+# run into.
 SHORT = headrace.TimeoutOptions(first_byte_s=0.25, stall_s=0.25)
 TEMPORARY = "dataflux-composed-objects/"
 # Also what was begun a moment ago is swept, and a pause does not end within a test.

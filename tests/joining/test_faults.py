@@ -16,6 +16,7 @@ import pytest
 import headrace
 from headrace import ComposeOptions
 from testing.faultserver.client import FaultServer
+from tests.faults.conftest import OFTEN
 from tests.joining.conftest import JOIN, SHORT, TEMPORARY, OpenStore, left, rule, sent
 
 Objects = dict[str, bytes]
@@ -91,8 +92,9 @@ def test_a_fault_that_comes_once_changes_nothing(
 ) -> None:
     kind, action = ONCE[case]
     server.faults([rule(kind, action, count=1)])
-    timeout = SHORT if "stall" in str(action) else headrace.TimeoutOptions()
-    read_all(open_store(timeout=timeout), objects)
+    stalls = "stall" in str(action)
+    store = open_store(timeout=SHORT, retry=OFTEN) if stalls else open_store()
+    read_all(store, objects)
     assert left(server) == []
     assert [each["fired"] for each in server.fault_counts()] == [1]
 

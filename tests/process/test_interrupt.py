@@ -131,18 +131,24 @@ def test_an_exception_of_a_signal_handler_ends_a_wait(
     run_child(
         """
         from in_child import *
+        import threading
         class Alarm(Exception): pass
         def ring(*_):
             raise Alarm
         signal.signal(signal.SIGALRM, ring)
         store = open_store()
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        def alarm():
+            wait_for_stall()
+            os.kill(os.getpid(), signal.SIGALRM)
+        thread = threading.Thread(target=alarm)
+        thread.start()
         try:
             store.read("stalls")
         except Alarm:
             pass
         else:
             raise AssertionError
+        thread.join()
         use(store)
         """,
         server.url,

@@ -54,7 +54,7 @@ def test_a_yardstick_compares_every_object(name: str, tmp_path: Path) -> None:
             paths.write_text("".join(f"/{i}\t{crc32c}\n" for i, crc32c in enumerate(crc32cs)))
             command = [executable, server.port, paths, 3, 0.1, 5, "late-us=1", *options]
             return subprocess.run(
-                [str(word) for word in command], capture_output=True, text=True, timeout=20
+                [str(word) for word in command], capture_output=True, text=True, timeout=120
             )
 
         done = read(sums)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import headrace
-from headrace.torch import Loader, MapDataset
+from headrace.torch import Loader, MapDataset, _pipeline
 from testing.faultserver.client import FaultServer
 from tests.torch.conftest import content, fill, fill_folder, kinds, reads
 from tests.torch.test_map_dataset import fail, fail_by_key, numbers
@@ -31,6 +31,12 @@ def number_of(sample: headrace.Sample) -> int:
 
 def transform_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("headrace-transform")]
+
+
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes an iterator waits for its threads for as long as a busy machine takes."""
+    monkeypatch.setattr(_pipeline, "_CLOSE_S", 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -791,6 +797,7 @@ def test_transformed_batches_are_bounded(hundred: headrace.Store) -> None:
 # ---- errors
 
 
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize("threads", THREADS)
 def test_a_transform_that_raises(hundred: headrace.Store, threads: int) -> None:
     def transform(sample: headrace.Sample) -> int:
@@ -947,6 +954,7 @@ def test_a_subclass_that_overrides_what_is_not_called_is_refused(
 # ---- threads
 
 
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize("end", ["exhaust", "close", "drop", "error", "newer", "loader"])
 def test_no_thread_outlives_its_iterator(hundred: headrace.Store, end: str) -> None:
     def transform(sample: headrace.Sample) -> int:

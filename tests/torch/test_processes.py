@@ -50,6 +50,10 @@ def context_of(workers):
 
 METHOD = sys.argv[2] if len(sys.argv) > 2 else ""
 """
+# Who closes an iterator waits for its threads for as long as a busy machine takes.
+PATIENT = """
+sys.modules["headrace.torch._pipeline"]._CLOSE_S = 60.0
+"""
 
 
 @pytest.mark.timeout(600)
@@ -313,6 +317,7 @@ def test_a_fork_beside_a_loader(run_child: RunChild, server: FaultServer, thread
     fill(server, 60)
     run_child(
         HEAD
+        + PATIENT
         + """
 loader = Loader(MapDataset(open_data(), number_of), 5, transform_threads=int(sys.argv[3]))
 it = iter(loader)
@@ -362,6 +367,7 @@ def test_ctrl_c_ends_a_wait(run_child: RunChild, server: FaultServer, wait: str)
     transform, threads = WAITS[wait]
     run_child(
         HEAD
+        + PATIENT
         + f"""
 rule = {{"match": {{"path_contains": "data/0030"}}, "action": "stall_head"}}
 control("faults", {{"rules": [rule]}})

@@ -64,18 +64,20 @@ def test_each_limit_has_its_signs(limit: str, changes: dict[str, Any]) -> None:
 
 def test_a_transform_of_bytes_that_are_there_is_no_wait_for_bytes(server: FaultServer) -> None:
     store = fill(server, 64)
-    goes_on = threading.Event()
+    begun, goes_on = threading.Event(), threading.Event()
 
     def transform(sample: headrace.Sample) -> int:
         if sample.index is not None and sample.index >= 32:
+            begun.set()
             goes_on.wait()
         return len(sample)
 
     loader = Loader(MapDataset(store, transform), 32, collate_fn=list, transform_threads=1)
     iterator = iter(loader)
     next(iterator)
-    # An object is counted while its request still ends.
+    # An object is counted while its request still ends, and before the thread has its bytes.
     wait_until(lambda: (now := headrace.metrics()).objects_read_total == 64 and now.in_flight == 0)
+    assert begun.wait(120)
     before = loader.stats
     assert before.bytes_wait_s <= before.wait_s
     taking = threading.Thread(target=lambda: next(iterator))

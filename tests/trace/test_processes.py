@@ -96,6 +96,8 @@ import os, sys
 import headrace
 from headrace.torch import MapDataset
 import torch.utils.data
+# How long torch waits for a worker's end, on a busy machine too.
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 100.0
 url, folder = sys.argv[1:]
 dataset = MapDataset("gs://bucket", lambda sample: sample.tensor(), endpoint=url)
 {body}
