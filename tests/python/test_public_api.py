@@ -32,6 +32,18 @@ def test_what_is_public_says_so(name: str) -> None:
         assert thing.__doc__
 
 
+@pytest.mark.slow
+def test_classes_and_functions_are_of_the_module_that_offers_them() -> None:
+    offered = {
+        public.name: public.thing.__module__
+        for public in public_callables()
+        if public.owner is None and hasattr(public.thing, "__module__")
+    }
+    for name, module in offered.items():
+        # Some modules offer what others have: an alias is of its home.
+        assert not any(part.startswith("_") for part in module.split(".")), (name, module)
+
+
 # ---- one interface
 
 # The word on the right is ours.

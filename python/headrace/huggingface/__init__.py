@@ -33,6 +33,7 @@ if not TYPE_CHECKING:  # to a checker, a name is there or is an error
         if name == "CheckpointCallback":
             from headrace.huggingface import _callback
 
+            belong_to(__name__, [name], vars(_callback))
             return _callback.CheckpointCallback
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

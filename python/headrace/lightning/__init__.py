@@ -6,7 +6,10 @@ has imported. ``ModelCheckpoint(dirpath="gs://...")`` asks fsspec about that URL
 registers that of `headrace.fsspec` for it.
 """
 
+from headrace._base.face import belong_to
 from headrace.lightning._checkpoint_io import AsyncCheckpointIO, CheckpointIO
 from headrace.lightning._strategies import FSDPStrategy, ModelParallelStrategy
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO", "FSDPStrategy", "ModelParallelStrategy"]
+
+belong_to(__name__, __all__, globals())

@@ -278,9 +278,8 @@ class _Coming:
         """Return where this rank begins, given the readers of a state; None: there are none."""
         stream, epoch = self.stream, self._epoch
         rank, world_size = stream._ranks.now()
-        fresh = PartStream._fresh(stream, epoch, rank, world_size, world_size)
         if readers is None:
-            return fresh
+            return PartStream._fresh(stream, epoch, rank, world_size, world_size)
         require(
             isinstance(readers, Sequence) and len(readers) > 0,
             f"the state has the readers {readers!r}, and that is none",
@@ -301,7 +300,8 @@ class _Coming:
         if own is not None:
             return self._following(own) if has_ended else own
         if is_begin and starts[0].lanes != world_size:
-            return fresh  # it says where the epoch before has ended, for as many ranks
+            # It says where the epoch before has ended, for as many ranks.
+            return PartStream._fresh(stream, epoch, rank, world_size, world_size)
         raise InvalidArgumentError(
             f"the state is of rank {starts[0].lane} of {starts[0].lanes}, and this is rank {rank} "
             f"of {world_size}: without an index of the members, each rank goes on from its own "
