@@ -23,15 +23,16 @@ _CRASH = re.compile(
     r"|where -\d+ = |assert -\d+ (?:==|in) |AssertionError: -\d+\b"
     r"|\bcode -\d+\b|\bcode 1(?:3[1-9]|4[0-2])\b"
 )
-_HANG = re.compile(r"from pytest-timeout|no end within \d|TimeoutExpired")
-_WRONG_BYTES = re.compile(r"CorruptDataError|\bkCorrupt\b")
+_HANG = re.compile(
+    r"from pytest-timeout|no end within \d|TimeoutExpired|did not end|where None = <\w*Process"
+)
+_WRONG_BYTES = re.compile(r"CorruptDataError|\bkCorrupt\b|went unseen|is not what was saved")
 # Whoever waits for a child by hand gets a number that may mean anything.
-_OF_CHILD = re.compile(r"waitpid|waitstatus|\bstatus\b|\.wait\(")
-# The statement in a traceback that a child printed.
-_IN_CHILD = re.compile(r'^(?:E\s+)?  File ".*", line \d+, in .*\n(?:E\s+)?    (assert .*)$', re.M)
-# The last exception of a traceback that a child printed.
+_OF_CHILD = re.compile(r"waitpid|waitstatus|\bstatus\b|exitcode|\.wait\(")
+# The statement in a traceback that a child printed, and the exception. Lines may have a prefix.
+_IN_CHILD = re.compile(r'^(.*)  File ".*", line \d+, in .*\n\1    (assert\b.*)$', re.M)
 _RAISED_IN_CHILD = re.compile(
-    r"^((?:E\s+)?)Traceback \(most recent call last\):\n(?:\1\s+.*\n)+\1([\w.]+)", re.M
+    r"^(.*)Traceback \(most recent call last\):\n(?:\1\s+.*\n)+\1([\w.]+)", re.M
 )
 # Assertions about content, by what their statements call or compare.
 _ABOUT_CONTENT = re.compile(
@@ -59,16 +60,20 @@ def kind_of(
         return "crash"
     if _HANG.search(told):
         return "hang"
-    statements = [statement, *_IN_CHILD.findall(told)]
+    in_child = [found for _, found in _IN_CHILD.findall(told)]
+    statements = [statement, *in_child]
     if of_content or _WRONG_BYTES.search(told) or any(map(_ABOUT_CONTENT.search, statements)):
         return "wrong bytes"
     if any(map(_OF_CHILD.search, statements)):
         return "end of a child"
+    # Nobody printed what a child has compared, nor all of a statement of several lines.
+    if any("==" in each or each.endswith("(") for each in in_child):
+        return "comparison in a child"
     if searched:
         return "hypothesis"
-    raised = [name for _, name in _RAISED_IN_CHILD.findall(told)]
-    if raised and raised[-1] != "AssertionError":
-        return f"exception {raised[-1]} in a child"
+    for _, name in _RAISED_IN_CHILD.findall(told):
+        if name != "AssertionError":
+            return f"exception {name} in a child"
     if isinstance(error, (AssertionError, pytest.fail.Exception)):
         return ASSERTION
     return f"exception {type(error).__name__}"
@@ -107,8 +112,9 @@ def pytest_runtest_makereport(
     item.config.stash[_content_was_compared] = False
     if report.failed and call.excinfo is not None:
         # Source that has a word such as TimeoutExpired says nothing of what has happened.
-        told_lines = (line for line in report.longreprtext.splitlines() if line.startswith("E"))
-        told = "\n".join([*told_lines, *(text for _, text in report.sections)])
+        lines = report.longreprtext.splitlines()
+        errors = [line for line in lines if line.startswith("E")] or lines
+        told = "\n".join([*errors, *(text for _, text in report.sections)])
         kind = kind_of(
             call.excinfo.value,
             told,

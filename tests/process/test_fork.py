@@ -156,8 +156,9 @@ def test_a_forked_child_exits_like_any_interpreter(
     assert out == "child\nchild\nparent\n"
 
 
+@pytest.mark.parametrize("package", ["google.oauth2.service_account", "netrc"])
 def test_a_fork_waits_for_the_imports_of_the_credentials_thread(
-    run_child: RunChild, server: FaultServer
+    run_child: RunChild, server: FaultServer, package: str
 ) -> None:
     """The child, too, can import what the parent was importing."""
     run_child(
@@ -169,7 +170,7 @@ def test_a_fork_waits_for_the_imports_of_the_credentials_thread(
 
         class Finder:
             def find_spec(self, name, path=None, target=None):
-                if name == "google.oauth2.service_account":
+                if name == sys.argv[2]:
                     begun.set()
                     wanted.wait()
                     at_fork.wait(1)  # a fork that does not wait comes now
@@ -190,6 +191,7 @@ def test_a_fork_waits_for_the_imports_of_the_credentials_thread(
         use(store)
         """,
         server.url,
+        package,
     )
 
 

@@ -108,6 +108,29 @@ def test_assertion_in_a_child_once():
         raise AssertionError("no end, nor a CorruptDataError") from None
     assert child.returncode == 0, f"code {child.returncode}\\n{told}"
 
+def test_comparison_in_a_child():
+    import subprocess, sys
+    runs("comparison_in_a_child")
+    pathlib.Path("child.py").write_text("found = [2]\\nassert found == [3]")
+    done = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True)
+    assert done.returncode == 0, f"code {done.returncode}\\n{done.stderr}"
+
+def end_late():
+    import time
+    time.sleep(600)
+
+def test_hang_of_a_child():
+    import multiprocessing
+    runs("hang_of_a_child")
+    child = multiprocessing.Process(target=end_late, daemon=True)
+    child.start()
+    child.join(0.1)
+    assert child.exitcode == 0, child.exitcode
+
+def test_failed_without_a_traceback():
+    runs("failed_without_a_traceback")
+    pytest.fail("no end within 60 s", pytrace=False)
+
 def test_set_of_bytes():
     assert {b"ab"} == {b"ab" if runs("set_of_bytes") > 1 else b"ac"}
 
@@ -239,6 +262,9 @@ def test_all_other_kinds_of_failures_count_at_once_and_are_not_run_again(suite: 
         "signal_of_a_child": "crash",
         "end_of_a_child": "end of a child",
         "exception_in_a_child": "exception KeyError in a child",
+        "comparison_in_a_child": "comparison in a child",
+        "hang_of_a_child": "hang",
+        "failed_without_a_traceback": "hang",
         "bytes_in_a_child": "wrong bytes",
         "set_of_bytes": "wrong bytes",
         "bytes": "wrong bytes",

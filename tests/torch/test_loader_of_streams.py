@@ -645,7 +645,8 @@ def test_batches_of_bytes_without_an_index_are_as_full_as_they_may_be_and_go_on_
             if batches[-1] and (full or len(batches[-1]) == most):
                 batches.append([])
             batches[-1].append(number)
-        if drop_last and len(batches[-1]) != most:
+        last = batches[-1]
+        if drop_last and len(last) != most and sum(sizes[each] for each in last) < limit:
             batches.pop()
         assume(batches)
         wanted += batches
@@ -660,6 +661,25 @@ def test_batches_of_bytes_without_an_index_are_as_full_as_they_may_be_and_go_on_
     while loader.epoch < 2:
         found += [batch.tolist() for batch in loader]
     assert found == wanted
+
+
+@pytest.mark.parametrize("samples", [5, 17])
+def test_batches_of_bytes_without_an_index_are_full_before_their_number_is(
+    root: Path, samples: int
+) -> None:
+    stream = whole(root, epoch_samples=samples)
+    loader = Loader(stream, 8, max_batch_bytes=3100, drop_last=True)
+    numbers = itertools.cycle(range(SHARDED))
+    for _ in range(3):
+        epoch = list(itertools.islice(numbers, samples))
+        wanted = [epoch[at : at + 3] for at in range(0, samples - 2, 3)]
+        assert [batch.tolist() for batch in itertools.islice(loader, len(wanted) - 1)] == wanted[
+            :-1
+        ]
+        state = loader.state_dict()
+        loader = Loader(stream, 8, max_batch_bytes=3100, drop_last=True)
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == wanted[-1:]
 
 
 def test_batches_of_bytes_without_an_index_are_for_one_rank_and_have_no_known_number(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace import _engine
@@ -82,13 +84,28 @@ class _GoogleSource:
         return source.token, left.total_seconds()
 
 
+# What google-auth and requests import where they need it. Older ones lack some.
+_IMPORTED_LATE = (
+    "netrc",
+    "google.auth.compute_engine",
+    "google.auth.external_account",
+    "google.auth.identity_pool",
+    "google.auth.impersonated_credentials",
+    "google.oauth2.credentials",
+    "google.oauth2.service_account",
+    "google.oauth2.sts",
+    "google.oauth2.utils",
+)
+
+
 def _import_all() -> None:
-    """Import what google-auth would import where it is needed, while no fork can begin."""
+    """Import what an exchange needs, while no fork can begin."""
     with process.importing():
-        import google.auth.compute_engine
-        import google.auth.transport.requests
-        import google.oauth2.credentials
-        import google.oauth2.service_account  # noqa: F401
+        import google.auth.transport.requests  # noqa: F401
+
+        for name in _IMPORTED_LATE:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
 
 def _find_default() -> GoogleCredentials:

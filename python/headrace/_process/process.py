@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._base.errors import CancelledError, InvalidArgumentError
 from headrace._base.options import EngineOptions, read_environment
-from headrace._process import log, tracing  # noqa: F401 - the engine imports what tells
+from headrace._process import log, tracing  # the engine imports what tells
 from headrace._process.child_exit import before_child_exits
 
 if TYPE_CHECKING:
@@ -109,12 +109,26 @@ class _Process:
 _process = _Process()
 _threads_at_fork = False
 _importing = threading.RLock()
+_MOST_IMPORT_S = 10.0
+_forking = threading.local()  # whether this thread, which forks, holds `_importing`
 
 
 def _before_fork() -> None:
     global _threads_at_fork
-    _importing.acquire()
+    _forking.holds = _importing.acquire(timeout=_MOST_IMPORT_S)
+    if not _forking.holds:
+        log.logger.warning(
+            "a fork has waited %g s for packages that make credentials; a store of the child may "
+            "wait for them in vain",
+            _MOST_IMPORT_S,
+        )
     _threads_at_fork = threading.active_count() > 1
+
+
+def _after_fork_in_parent() -> None:
+    if getattr(_forking, "holds", False):  # it has not, if a signal ended the wait
+        _forking.holds = False
+        _importing.release()
 
 
 def _after_fork_in_child() -> None:
@@ -129,7 +143,7 @@ def _after_fork_in_child() -> None:
 
 os.register_at_fork(
     before=_before_fork,
-    after_in_parent=lambda: _importing.release(),
+    after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
 
@@ -142,7 +156,7 @@ def lock() -> AbstractContextManager[object]:
 def importing() -> AbstractContextManager[object]:
     """Return what a thread of this package holds while it imports others.
 
-    A fork waits for that: in the child, nobody would ever end these imports.
+    A fork waits for that, some seconds at most: in the child, nobody would ever end these imports.
     """
     return _importing
 

@@ -277,8 +277,9 @@ class Loader(Generic[Batch]):
             **units**. What `Loader` says itself, such as ``shuffle``, is left out in a dataset.
         batch_size: samples of this rank in each batch; with `max_batch_bytes`, the most of them.
         max_batch_bytes: let each batch have as many samples as fit into this many bytes, counted by
-            the stored size of their objects. An object larger than this is a batch of its own. Of
-            shards without an index, on one rank alone.
+            the stored size of their objects. An object larger than this is a batch of its own. A
+            sample of a `ShardStream` with an index counts with the tar's headers between its
+            members; without an index, by its members' bytes, and for one rank only.
         shuffle: whether each epoch has an order of its own. ``"block"`` keeps neighbours together,
             so that fewer requests read them; see **Blocks**.
         block_size: with ``shuffle="block"``, how many neighbours stay together. Default: 32.

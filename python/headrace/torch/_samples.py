@@ -43,7 +43,7 @@ def samples_of(data: Any) -> Samples:
     if isinstance(data, ObjectIndex):
         require(len(data) > 0, "the index is empty; it has no samples")
         part: Any = _OfIndex(data)
-        source = Source([part], None)
+        source = Source([part])
     elif _is_ours(data):
         source = source_of(data, reads=False)
     if source is not None:

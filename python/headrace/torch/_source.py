@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -55,31 +55,39 @@ class Source:
     """Objects of one or several datasets, numbered from 0, and how to make an item of each.
 
     Args:
-        parts: the datasets.
-        numbers: the objects to read, as numbers of the concatenated parts; None: each one once.
+        of: the datasets, or sources, of which the numbers follow each other.
+        numbers: the objects to read, by these numbers; None: each one once.
         units: what an order has to know of each dataset; None: none is read in units.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part],
-        numbers: Numbers | None,
+        of: Sequence[Part] | Sequence[Source],
+        numbers: numpy.ndarray[Any, Any] | None = None,
         units: Sequence[Units] | None = None,
     ) -> None:
-        self.parts = parts
+        self._of = of
         self.numbers = numbers
         self.units = units
-        self.of_datasets = parts
+        self.parts: list[Part] = []
+        for each in of:
+            self.parts += each.parts if isinstance(each, Source) else [each]
+        self.of_datasets: Sequence[Part] = self.parts
         """The part of each dataset; of one that torch has combined of several, the first."""
-        # Shards that nobody has counted take more numbers than they have samples.
-        numbered = [
-            part.units.samples if isinstance(part, UnitPart) else len(part.objects)
-            for part in parts
-        ]
-        self.row = _Row(numbered)
-        """Of the numbers that the parts have."""
-        objects = sum(len(part.objects) for part in parts)
-        self._count = objects if numbers is None else len(numbers)
+        self._begins = [0, *itertools.accumulate(map(_size, of))]
+        self._ends = numpy.array(self._begins[1:])
+        count = sum(len(each) if isinstance(each, Source) else len(each.objects) for each in of)
+        self._count = count if numbers is None else len(numbers)
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has: more than samples, where nobody has counted these."""
+        return self._begins[-1] if self.numbers is None else len(self.numbers)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all samples of its parts follow each other."""
+        return self.numbers is None and not any(isinstance(each, Source) for each in self._of)
 
     def __len__(self) -> int:
         return self._count
@@ -87,12 +95,14 @@ class Source:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all names, ranges, sizes and checksums in their order."""
-        if len(self.parts) == 1 and self.numbers is None:
+        if len(self.parts) == 1 and self.is_plain:
             return self.parts[0]._fingerprint
         hashed = hashlib.sha256()
-        for part in self.parts:
-            hashed.update(f"{len(part.objects)} {part._fingerprint} ".encode())
-        _hash(hashed, self.numbers)
+        for each in self._of:
+            of_each = each.fingerprint if isinstance(each, Source) else each._fingerprint
+            hashed.update(f"{_size(each)} {of_each} ".encode())
+        if self.numbers is not None:
+            hashed.update(self.numbers.tobytes())
         return hashed.hexdigest()
 
     @property
@@ -229,26 +239,14 @@ class Source:
         Raises:
             InvalidArgumentError: a part has no such column, or it has no numbers.
         """
-        columns = []
-        for part in self.parts:
-            index = part.objects
-            require(
-                name in index.columns,
-                f"{argument} is {name!r}, but {part!r} has no such column; it has "
-                f"{', '.join(map(repr, index.columns)) or 'none'}",
-            )
-            values = index.column(name)
-            if not isinstance(values, memoryview):
-                raise InvalidArgumentError(
-                    f"{argument} is {name!r}, a column of {type(values[0]).__name__}; it must be "
-                    "one of numbers"
-                )
-            found = torch.frombuffer(values, dtype=_TYPES[values.format])
-            columns.append(found.to(torch.float64))
-        numbers = torch.cat(columns)
-        if self.numbers is None:
-            return numbers
-        return numbers[self.numbers[torch.arange(len(self), device="cpu")]]
+        columns = [
+            each.column(argument, name)
+            if isinstance(each, Source)
+            else _column(each, argument, name)
+            for each in self._of
+        ]
+        values = torch.cat(columns)
+        return values if self.numbers is None else values[torch.from_numpy(self.numbers)]
 
     def sum_bytes(self, indices: Sequence[int]) -> int:
         """Return how many bytes these objects have together."""
@@ -277,76 +275,52 @@ class Source:
 
         For each part: its own numbers, and their places in `indices` (None: all of them).
         """
-        if len(self.parts) == 1 and self.numbers is None:
+        if len(self.parts) == 1 and self.is_plain:
             return [(self.parts[0], indices, None)]
         if not len(indices):
             return [(self.parts[0], [], None)]
-        numbers = torch.as_tensor(
-            indices if isinstance(indices, memoryview) else list(indices), device="cpu"
+        numbers = numpy.asarray(
+            indices if isinstance(indices, memoryview | numpy.ndarray) else list(indices)
         )
         if self.numbers is not None:
             numbers = self.numbers[numbers]
-        if len(self.parts) == 1:
-            return [(self.parts[0], numbers.numpy(), None)]
         shares: list[tuple[Part, Any, list[int] | None]] = []
-        for owner, places, local in self.row.owned(numbers.numpy()):
+        for owner, places in by_value(numbers_below(self._ends, numbers)):
+            each = self._of[owner]
+            local: Any = numbers[places] - self._begins[owner]
             everything = len(places) == len(numbers)
-            shares.append((self.parts[owner], local, None if everything else places.tolist()))
+            if isinstance(each, Source):
+                for part, own, at in each._shares(local):
+                    of_part = places if at is None else places[at]
+                    is_whole = everything and at is None
+                    shares.append((part, own, None if is_whole else of_part.tolist()))
+            else:
+                shares.append((each, local, None if everything else places.tolist()))
         return shares
 
 
-class _Row:
-    """Numbers of several owners, one owner after the other: so many of each."""
-
-    def __init__(self, counts: Sequence[int]) -> None:
-        self.begins = [0, *itertools.accumulate(counts)]
-        self._ends = numpy.array(self.begins[1:])
-
-    @property
-    def size(self) -> int:
-        return self.begins[-1]
-
-    def owned(self, numbers: Any) -> Iterator[tuple[int, Any, Any]]:
-        """Yield each owner of some of these numbers: their places, and its own numbers of them."""
-        for owner, places in by_value(numbers_below(self._ends, numbers)):
-            yield owner, places, numbers[places] - self.begins[owner]
+def _size(each: Part | Source) -> int:
+    """Return how many numbers this has."""
+    if isinstance(each, Source):
+        return each.size
+    # Shards that nobody has counted take more numbers than they have samples.
+    return each.units.samples if isinstance(each, UnitPart) else len(each.objects)
 
 
-class _Picked:
-    """Which numbers several sources have, one source after the other."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-        self._row = _Row(
-            [each.row.size if each.numbers is None else len(each.numbers) for each in sources]
+def _column(part: Part, argument: str, name: str) -> torch.Tensor:
+    index = part.objects
+    require(
+        name in index.columns,
+        f"{argument} is {name!r}, but {part!r} has no such column; it has "
+        f"{', '.join(map(repr, index.columns)) or 'none'}",
+    )
+    values = index.column(name)
+    if not isinstance(values, memoryview):
+        raise InvalidArgumentError(
+            f"{argument} is {name!r}, a column of {type(values[0]).__name__}; it must be one of "
+            "numbers"
         )
-        self._parts = _Row([each.row.size for each in sources])
-
-    def __len__(self) -> int:
-        return sum(len(each) for each in self._sources)
-
-    def __getitem__(self, indices: torch.Tensor) -> torch.Tensor:
-        found = torch.empty_like(indices)
-        for owner, places, local in self._row.owned(indices.numpy()):
-            own, chosen = torch.from_numpy(local), self._sources[owner].numbers
-            own = own if chosen is None else chosen[own]
-            found[torch.from_numpy(places)] = own + self._parts.begins[owner]
-        return found
-
-    def hash_into(self, hashed: Any) -> None:
-        for each in self._sources:
-            hashed.update(f"{each.row.size} ".encode())
-            _hash(hashed, each.numbers)
-
-
-Numbers = torch.Tensor | _Picked
-
-
-def _hash(hashed: Any, numbers: Numbers | None) -> None:
-    if isinstance(numbers, _Picked):
-        numbers.hash_into(hashed)
-    elif numbers is not None:
-        hashed.update(numbers.numpy().tobytes())
+    return torch.frombuffer(values, dtype=_TYPES[values.format]).to(torch.float64)
 
 
 class Together:
@@ -429,9 +403,9 @@ def source_of(dataset: Any, *, reads: bool = True) -> Source:
             "headrace.index_members; of compressed shards, the JSON of webdataset's wids)",
         )
         part = dataset._as_part()
-        return Source([part], None, [part.units])
+        return Source([part], units=[part.units])
     if isinstance(dataset, Objects):
-        return Source([dataset], None)
+        return Source([dataset])
     if isinstance(dataset, Subset):
         whole = source_of(_unmixed(dataset.dataset), reads=reads)
         require(
@@ -454,8 +428,8 @@ def _unmixed(part: Any) -> Any:
 
 
 def _subset(whole: Source, indices: Any) -> Source:
-    numbers = torch.as_tensor(indices if torch.is_tensor(indices) else list(indices), device="cpu")
-    numbers = numbers.to(torch.int64).reshape(-1)
+    given = torch.as_tensor(indices if torch.is_tensor(indices) else list(indices), device="cpu")
+    numbers = given.to(torch.int64).reshape(-1).numpy()
     if len(numbers) == 0:
         raise InvalidArgumentError("the Subset is empty; there is nothing to read")
     low, high = int(numbers.min()), int(numbers.max())
@@ -464,15 +438,14 @@ def _subset(whole: Source, indices: Any) -> Source:
         f"the Subset has the number {low if low < -len(whole) else high}, but its dataset has only "
         f"{len(whole)} objects",
     )
-    numbers = torch.where(numbers < 0, numbers + len(whole), numbers)
-    return Source(whole.parts, numbers if whole.numbers is None else whole.numbers[numbers])
+    numbers = numpy.where(numbers < 0, numbers + len(whole), numbers)
+    return Source(whole._of, numbers if whole.numbers is None else whole.numbers[numbers])
 
 
 def _together(sources: list[Source]) -> Source:
-    parts = [part for source in sources for part in source.parts]
-    if all(source.numbers is None for source in sources):
-        return Source(parts, None)
-    return Source(parts, _Picked(sources))
+    if all(source.is_plain for source in sources):
+        return Source([part for source in sources for part in source.parts])
+    return Source(sources)
 
 
 def _require_no_own_order(stream: Any) -> None:

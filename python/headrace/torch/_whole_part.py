@@ -376,7 +376,8 @@ class _WholeSteps:
             return False
         # With other ranks than there were, fewer samples than ranks may be left.
         is_counted = self._coming.stream._epoch_samples is not None
-        least = (self._by.batch_size or 1) if self._by.drop_last else 1
+        by_size = self._by.drop_last and self._by.max_bytes is None
+        least = self._by.batch_size if by_size and self._by.batch_size is not None else 1
         return spot.sampler is None or not is_counted or self._left(spot) >= least
 
     def _is_end(self, spot: Spot) -> bool:
@@ -457,7 +458,9 @@ class _WholeSteps:
                 batch, size_bytes = [], 0
             elif by.max_bytes is not None:
                 behind = reader.now()
-        if batch and not by.drop_last:
+        # One that has reached the limit is full, as where its samples are counted.
+        is_full = by.max_bytes is not None and size_bytes >= by.max_bytes
+        if batch and (is_full or not by.drop_last):
             yield batch, reader.now()
 
 
