@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ByDrawn", "ByWhole", "Uncounted", "WholePart"]
 
 _SAMPLE_BITS = 34  # of the number of a sample; the others are those of its shard
-_COUNT = (
+_ADVICE = (
     "give an index of the members as the source (`headrace index`, or headrace.index_members; of "
     "compressed shards, the JSON of webdataset's wids)"
 )
@@ -214,7 +214,7 @@ class ByWhole:
         require(
             world_size == 1 or self.max_bytes is None,
             f"nobody knows how many batches of max_batch_bytes the shards of {coming.stream!r} "
-            f"have, and {world_size} ranks must take the same number of steps: {_COUNT}, or give "
+            f"have, and {world_size} ranks must take the same number of steps: {_ADVICE}, or give "
             "batch_size alone",
         )
         return _WholeSteps(self, coming)
@@ -270,7 +270,7 @@ class _Coming:
         require(
             world_size == 1 or stream._epoch_samples is not None,
             f"nobody knows how many samples the shards of {stream!r} have, and {world_size} ranks "
-            f"must take the same number of steps: {_COUNT}, or say how many samples an epoch has "
+            f"must take the same number of steps: {_ADVICE}, or say how many samples an epoch has "
             "(ShardStream(..., epoch_samples=...))",
         )
 
@@ -390,12 +390,12 @@ class _WholeSteps:
         if stream._epoch_samples is None:
             raise TypeError(
                 f"nobody knows how many samples the shards of {stream!r} have, and so how many "
-                f"batches there are: {_COUNT}, or ShardStream(..., epoch_samples=...)"
+                f"batches there are: {_ADVICE}, or ShardStream(..., epoch_samples=...)"
             )
         if by.max_bytes is not None or by.batch_size is None:
             raise TypeError(
                 f"nobody knows how large the samples in the shards of {stream!r} are, and so how "
-                f"many batches there are: {_COUNT}, or batch_size alone"
+                f"many batches there are: {_ADVICE}, or batch_size alone"
             )
         left, size = self._left(spot), by.batch_size
         return left // size if by.drop_last else -(-left // size)
