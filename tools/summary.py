@@ -1,8 +1,9 @@
 """Prints how long every stage took and how many tests passed; CI ends with its output.
 
-Time is a budget: a stage that takes longer than its own is marked, and one that takes three times as
-much fails, which no slower or busier machine explains, as does a stage without a budget. The figures
-are seconds on two cores that do nothing else, with nothing built and nothing downloaded before.
+Time is a budget: a stage that takes longer than its own is marked, and one that takes three times
+as much fails, which no slower or busier machine explains, as does a stage without a budget. The
+figures are seconds on two cores that do nothing else, with nothing built and nothing downloaded
+before.
 `FRESH_S` and `WARM_S` are for all of it; they are less than the sum, since stages overlap and not
 all of them have a bad day at once.
 """
