@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import _engine
 from headrace._base.errors import CancelledError, InvalidArgumentError
 from headrace._base.options import EngineOptions, read_environment
-from headrace._process import log, tracing  # the engine imports what tells
+from headrace._process import log, tracing
 from headrace._process.child_exit import before_child_exits
 
 if TYPE_CHECKING:

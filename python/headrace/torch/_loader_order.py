@@ -88,7 +88,7 @@ def ordered(
     if mixture is not None and not source.is_counted:
         given = {"max_batch_bytes": max_batch_bytes is not None}
         _refuse("the mixture", "has samples that nobody has counted", given)
-    batch_size, max_batch_bytes = _limits(source, batch_size, max_batch_bytes)
+    batch_size, max_batch_bytes = _limits(batch_size, max_batch_bytes)
     batching: Batching
     if isinstance(part, WholePart) and mixture is None:
         batching = ByWhole(part, batch_size, max_batch_bytes, drop_last)
@@ -134,9 +134,7 @@ def ordered(
     return _by_them(source, sampler, "sampler", batch_size, drop_last, seed, ranks)
 
 
-def _limits(
-    source: Source, batch_size: int | None, max_batch_bytes: int | None
-) -> tuple[int | None, int | None]:
+def _limits(batch_size: int | None, max_batch_bytes: int | None) -> tuple[int | None, int | None]:
     require(
         batch_size is not None or max_batch_bytes is not None,
         "give batch_size, the samples of a batch, or max_batch_bytes, its bytes, or both",
@@ -145,7 +143,6 @@ def _limits(
         batch_size = count("batch_size", batch_size, minimum=1)
     if max_batch_bytes is not None:
         max_batch_bytes = require_bytes("max_batch_bytes", max_batch_bytes, minimum=1)
-        source.require_sizes("max_batch_bytes")
     return batch_size, max_batch_bytes
 
 

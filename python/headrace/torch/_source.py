@@ -207,13 +207,10 @@ class Source:
         return makers
 
     def require_sizes(self, argument: str) -> None:
-        """Check that the sizes of all objects are known, as this argument needs them.
-
-        Those of samples that nobody has counted are known once they were read.
-        """
+        """Check that the sizes of all objects are known, as this argument needs them."""
         for part in self.parts:
             require(
-                part.objects.total_size_bytes is not None or isinstance(part, WholePart),
+                part.objects.total_size_bytes is not None,
                 f"{argument} needs the sizes of all objects, and {part!r} does not know them: a "
                 "listing does, and MapDataset.from_table(..., check=True) asks the stores",
             )

@@ -376,8 +376,8 @@ class _WholeSteps:
             return False
         # With other ranks than there were, fewer samples than ranks may be left.
         is_counted = self._coming.stream._epoch_samples is not None
-        by_size = self._by.drop_last and self._by.max_bytes is None
-        least = self._by.batch_size if by_size and self._by.batch_size is not None else 1
+        by = self._by
+        least = (by.batch_size or 1) if by.drop_last and by.max_bytes is None else 1
         return spot.sampler is None or not is_counted or self._left(spot) >= least
 
     def _is_end(self, spot: Spot) -> bool:

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "headrace/http/loopback_test_support.h"
 #include "headrace/store/fault_server_test_support.h"
 
 extern char** environ;
@@ -32,19 +33,15 @@ class Port {
     kIsSilent,  // its queue is full: the kernel drops what asks for a connection
   };
   explicit Port(Does does) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    const sockaddr_in address = bind_to_loopback(socket_);
     if (does != Does::kRefuses) {
       EXPECT_EQ(::listen(socket_, does == Does::kConnects ? 16 : 0), 0);
     }
-    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
     number_ = ntohs(address.sin_port);
     if (does == Does::kIsSilent) {
       queued_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      EXPECT_EQ(::connect(queued_, reinterpret_cast<sockaddr*>(&address), size), 0);
+      const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+      EXPECT_EQ(::connect(queued_, at, sizeof address), 0);
     }
   }
   ~Port() {

@@ -18,6 +18,7 @@
 #include "headrace/http/activity_test_support.h"
 #include "headrace/http/certificates_test_support.h"
 #include "headrace/http/connection.h"
+#include "headrace/http/loopback_test_support.h"
 #include "headrace/http/manual_clock_test_support.h"
 
 namespace headrace {
@@ -29,16 +30,9 @@ using ::testing::HasSubstr;
 class PlayedServer {
  public:
   explicit PlayedServer(bool tls) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const at = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener_, at, size), 0);
+    port_ = ntohs(bind_to_loopback(listener_).sin_port);
     EXPECT_EQ(::listen(listener_, 1), 0);
-    EXPECT_EQ(::getsockname(listener_, at, &size), 0);
     ::fcntl(listener_, F_SETFL, O_NONBLOCK);
-    port_ = ntohs(address.sin_port);
     if (!tls) return;
     const ServerOptions files = certificates().server("here");
     SSL_CTX_use_certificate_chain_file(context_.get(), files.certificate_file.c_str());

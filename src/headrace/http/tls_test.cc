@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "headrace/http/certificates_test_support.h"
+#include "headrace/http/loopback_test_support.h"
 #include "headrace/http/tls.h"
 #include "headrace/store/fault_server_test_support.h"
 
@@ -248,16 +249,11 @@ TEST(TlsStream, GoesOnWithNewKeys) {
 
 TEST(TlsStream, RecordsThatFollowEachOtherShareSegments) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const at = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(::bind(listener, at, size), 0);
+  const sockaddr_in address = bind_to_loopback(listener);
   ASSERT_EQ(::listen(listener, 1), 0);
-  ASSERT_EQ(::getsockname(listener, at, &size), 0);
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(::connect(client, at, size), 0);
+  const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+  ASSERT_EQ(::connect(client, at, sizeof address), 0);
   const int server = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   ::close(listener);
   const int on = 1;
